@@ -1,0 +1,36 @@
+# Everything a newcomer needs: `make demo` and `make test`. Both make .venv first if it is missing or out of date.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup demo test format bench-core clean
+
+setup: $(READY)
+
+# the mark is older than pyproject.toml only if the dependencies may have changed: a second call installs nothing
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else "tagspread needs Python 3.11 or newer, but $(PYTHON) is %d.%d: try make PYTHON=python3.12" % v[:2])'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing tagspread and its tools into .venv (a few minutes the first time) ..."
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: setup
+	@$(BIN)/tagspread demo
+
+test: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench-core: setup
+	$(BIN)/python benchmarks/core.py
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

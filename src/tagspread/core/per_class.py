@@ -1,0 +1,61 @@
+"""Numbers given once for all classes or one per class: counts as integers, shares as exact fractions."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import torch
+
+from tagspread.core.arrays import ArrayLike, as_tensor
+from tagspread.errors import TagspreadError
+
+
+def per_class(argument: str, values: ArrayLike, classes: int) -> list[float]:
+    """Return one number per class; a single number serves all.
+
+    A float stands for the decimal it prints as, in its own precision: float32 0.7 is 0.7, not 0.69999999.
+    """
+    given = as_tensor(argument, values).cpu()
+    if given.ndim > 1 or (given.ndim == 1 and len(given) != classes):
+        raise TagspreadError(
+            f"{argument} has shape {tuple(given.shape)} but there are {classes} classes; give one number per class, "
+            "or a single one for all."
+        )
+    if given.dtype in (torch.float16, torch.bfloat16):
+        given = given.float()
+    numbers = given.reshape(-1).numpy()
+    exact = [float(str(number)) for number in numbers] if given.is_floating_point() else numbers.tolist()
+    return exact if given.ndim else exact * classes
+
+
+def counts(argument: str, values: ArrayLike, classes: int) -> list[int]:
+    """Return one non-negative whole number per class.
+
+    >>> counts("labeled", 22, 3)
+    [22, 22, 22]
+    """
+    numbers = per_class(argument, values, classes)
+    for k, number in enumerate(numbers):
+        if not (math.isfinite(number) and number >= 0 and number == int(number)):
+            raise TagspreadError(
+                f"{argument} is {number} for class {k}; it counts rows, so give a whole number of at least 0. "
+                "(Proportions, where a function takes them, go into priors.)"
+            )
+    return [int(number) for number in numbers]
+
+
+def share(argument: str, number: float, k: int) -> Fraction:
+    """Return ``number`` as an exact fraction between 0 and 1.
+
+    >>> share("keep_pos", 0.7, 0)
+    Fraction(7, 10)
+    """
+    if not 0 <= number <= 1:
+        raise TagspreadError(f"{argument} is {number} for class {k}; give a share from 0 to 1.")
+    return Fraction(str(number))
+
+
+def shares(argument: str, values: ArrayLike, classes: int) -> list[Fraction]:
+    """Return one exact fraction between 0 and 1 per class."""
+    return [share(argument, number, k) for k, number in enumerate(per_class(argument, values, classes))]

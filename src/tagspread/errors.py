@@ -1,0 +1,36 @@
+"""What tagspread raises when it is given something it cannot work with.
+
+Every message says three things: what was found, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TagspreadError(ValueError):
+    """Bad input. The command line prints its message, without a traceback, and exits with code 2."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `` Did you mean 'x'?`` for the closest known name, or an empty string.
+
+    >>> did_you_mean("exakt", ["exact", "hoeffding"])
+    " Did you mean 'exact'?"
+    >>> did_you_mean("zebra", ["exact", "hoeffding"])
+    ''
+    """
+    close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def check_choice(argument: str, value: str, choices: Iterable[str]) -> None:
+    """Raise unless ``value`` is one of ``choices``; the message lists them and names the closest.
+
+    >>> check_choice("absent", "skip", ["skip", "zero"])
+    """
+    known = list(choices)
+    if value not in known:
+        listed = ", ".join(map(repr, known))
+        raise TagspreadError(f"{argument} is {value!r}; it must be one of {listed}.{did_you_mean(str(value), known)}")
