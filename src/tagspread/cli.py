@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from tagspread._version import __version__
 from tagspread.errors import TagspreadError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -28,9 +34,120 @@ def tagspread(
 
 
 @app.command()
-def demo() -> None:
-    """Show semi-supervised tagging on data that needs no download."""
-    Console().print("coming: the demo trains a tagger, and training is not built yet.")
+def methods() -> None:
+    """List the methods, one line each."""
+    from tagspread.methods import METHODS
+
+    table = Table("method", "what it does")
+    for name, method in METHODS.items():
+        table.add_row(name, method.summary)
+    Console().print(table)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the two runs.")] = Path("demo-run"),
+    canvases: Annotated[int, typer.Option(min=100, help="Training canvases, of which 5 % are labelled.")] = 3000,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs with the pile.")] = 10,
+    seed: Annotated[int, typer.Option(help="Another seed, other canvases.")] = 0,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train labelled-only and CAP on canvases of handwritten digits: no download, two minutes, no GPU."""
+    from tagspread.demo import DemoSize, run_demo, show_demo
+    from tagspread.train.console import Watcher
+
+    size = DemoSize(canvases=canvases, test=canvases // 2, epochs=epochs)
+    runs = run_demo(out, size, seed, Watcher(quiet), overwrite)
+    show_demo(runs, Console())
+
+
+@app.command()
+def train(
+    images: Annotated[Path | None, typer.Argument(help="Folder of pictures, tagged and untagged.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="CSV with the tags of some of them.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the run.")] = None,
+    test_labels: Annotated[Path | None, typer.Option(help="CSV with tags to evaluate on.")] = None,
+    method: Annotated[str, typer.Option(help="See `tagspread methods`.")] = "cap",
+    preset: Annotated[str, typer.Option(help="default or paper.")] = "default",
+    backbone: Annotated[str | None, typer.Option(help="small, resnet50_v1 or any timm name.")] = None,
+    weights: Annotated[str | None, typer.Option(help="pretrained, none or a file.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs with the pile.")] = None,
+    warmup_epochs: Annotated[int | None, typer.Option(help="Epochs on the labelled part before.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Pictures per step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Side to which pictures are resized.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as ema_decay=0.99.")
+    ] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder for decoded pictures.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a tagger on a few tagged pictures and many untagged ones."""
+    from tagspread.api import train as run_train
+    from tagspread.train.loop import Interrupted
+
+    given = {
+        "backbone": backbone, "weights": weights, "epochs": epochs, "warmup_epochs": warmup_epochs, "batch": batch,
+        "lr": lr, "image_size": image_size, "seed": seed,
+    }  # fmt: skip
+    settings = {name: value for name, value in given.items() if value is not None} | _settings(set_ or [])
+    if resume is not None:
+        if settings or images or labels or out:
+            raise TagspreadError("--resume goes on with the run as it was started; give no other setting or data.")
+        images, labels, out, settings, more = _of_run(resume)
+    else:
+        more = {"method": method, "preset": preset, "test_labels": test_labels, "cache": cache}
+        if images is None or labels is None or out is None:
+            raise TagspreadError("give the folder of pictures, --labels FILE and --out RUN; or --resume RUN.")
+    try:
+        run = run_train(
+            images, labels, out, device=device, overwrite=overwrite, resume=resume is not None, quiet=quiet,
+            tensorboard=tensorboard, **more, **settings,
+        )  # fmt: skip
+    except Interrupted:
+        Console(stderr=True).print(f"stopped and saved; go on with: tagspread train --resume {out}", highlight=False)
+        raise typer.Exit(130) from None
+    Console().print(f"done: {run.path}", highlight=False)
+    for part in ("test", "held_out"):
+        if part in run.metrics:
+            low, high = run.metrics[part]["interval_90"]
+            words = (
+                f"{part} mAP {100 * run.metrics[part]['mAP']:.1f} (90 % interval {100 * low:.1f} to {100 * high:.1f})"
+            )
+            Console().print(words, highlight=False)
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    """Read NAME=VALUE, the value as JSON where it is JSON, else as text."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise TagspreadError(f"--set {pair}: write NAME=VALUE.")
+        try:
+            settings[name] = json.loads(text)
+        except json.JSONDecodeError:
+            settings[name] = text
+    return settings
+
+
+def _of_run(folder: Path) -> tuple[Path, Path, Path, dict[str, Any], dict[str, Any]]:
+    """Return what a run was started with."""
+    from tagspread.train.folder import RunFolder
+
+    facts = RunFolder(folder).read_json("config.json")
+    data, settings = facts["data"], dict(facts["settings"])
+    if "images" not in data:
+        raise TagspreadError(f"{folder} was started from Python with its own data; resume it there, with resume=True.")
+    more = {"method": settings.pop("method"), "preset": "default"}
+    more |= {name: data[name] for name in ("test_labels", "cache")}
+    return Path(data["images"]), Path(data["labels"]), folder, settings, more
 
 
 def main() -> None:
@@ -38,5 +155,5 @@ def main() -> None:
     try:
         app()
     except TagspreadError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False)
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {error}", highlight=False)
         sys.exit(2)

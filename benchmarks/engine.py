@@ -1,0 +1,167 @@
+"""One epoch of the paper's VOC setting, and what the bare network could do on the same machine, in the same run.
+
+    python benchmarks/engine.py VOCdevkit/VOC2012 resnet50_v1.safetensors [--epochs 4] [--out RUN]
+
+Prints: seconds of a full semi-supervised epoch (score the pile, train 2 + 30, evaluate raw and EMA), training and
+scoring rates against the bare network's (same batch, precision and capture, pictures already on the device), and how
+many pictures were decoded after the start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tagspread.core.metrics import mean_average_precision
+from tagspread.data import decode
+from tagspread.data.split import paper_split
+from tagspread.data.store import open_store
+from tagspread.data.voc import read_voc
+from tagspread.methods.base import Labelled
+from tagspread.train.config import TrainConfig, make_config
+from tagspread.train.console import Watcher
+from tagspread.train.feed import strong_batches
+from tagspread.train.loop import evaluate, label_pile, student_steps
+from tagspread.train.problem import Problem
+from tagspread.train.score import score
+from tagspread.train.session import run_training
+from tagspread.train.state import TrainState
+from tagspread.vision.augment import Views
+from tagspread.vision.backbones import build_network
+
+
+def voc_problem(root: Path, size: int, device: torch.device, share: float = 0.05, seed: int = 1) -> Problem:
+    train, val = read_voc(root, "train"), read_voc(root, "val")
+    store, broken = open_store([*train.paths, *val.paths], size, device)
+    print(store.describe(), "| broken:", len(broken), flush=True)
+    labelled, pile = paper_split(len(train.y), share, seed)
+    test = np.arange(len(train.y), len(train.y) + len(val.y))
+    return Problem(store, np.concatenate([train.y, val.y]), train.classes, labelled, pile, test)
+
+
+def seconds(work: Callable[[], object], device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def parts_of_an_epoch(problem: Problem, config: TrainConfig, state: TrainState) -> dict[str, float]:
+    """Time scoring, training and evaluation of one epoch, one after the other."""
+    state.begin_stage()
+    stage = state.stages[0]
+    labelled = Labelled(torch.from_numpy(problem.y[problem.labelled]), problem.classes)
+    device = state.device
+    for _ in range(2):  # the first round captures graphs and chooses algorithms
+        state.step = 0
+        scoring = seconds(lambda: label_pile(problem, config, state, labelled, Watcher(quiet=True)), device)
+        training = seconds(lambda: list(student_steps(problem, config, state, stage, labelled)), device)
+        evaluation = seconds(lambda: evaluate(problem, config, state), device)
+        state.schedule.last_epoch = 0
+    rows = problem.pile[: len(problem.pile) // 32 * 32].reshape(-1, 32)
+    views = Views(config.seed, config.flip, config.cutout, config.operations)
+    views_s = seconds(lambda: [None for _ in strong_batches(problem.store, views, rows, 0, cutout=True)], device)
+    images = stage.steps * (stage.batch_labeled + stage.batch_pile)
+    return {
+        "score_s": scoring,
+        "train_s": training,
+        "evaluate_s": evaluation,
+        "of_train_views_s": views_s,
+        "epoch_s": scoring + training + evaluation,
+        "train_img_s": images / training,
+        "score_img_s": len(problem.pile) / scoring,
+    }
+
+
+def bare_rates(problem: Problem, config: TrainConfig, state: TrainState) -> dict[str, float]:
+    """Return the rates of the network alone: the same step and the same scoring on one batch that is already there."""
+    device, stage = state.device, state.stages[0]
+    batch = stage.batch_labeled + stage.batch_pile
+    pictures = problem.store.batch(problem.pile[:batch])
+    labels = torch.zeros(batch, len(problem.classes), device=device)
+    ones = torch.ones_like(labels)
+    state.train_mode()
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            state.student_step(pictures, labels, ones)
+            state.ema.update()
+
+    train(5)
+    train_rate = 150 * batch / seconds(lambda: train(150), device)
+    many = problem.store.batch(problem.pile[: config.score_batch])
+    network = state.ema.model.eval()
+
+    @torch.inference_mode()
+    def scoring(times: int) -> None:
+        for _ in range(times):
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda", cache_enabled=False):
+                network(many)
+
+    scoring(2)
+    score_rate = 20 * len(many) / seconds(lambda: scoring(20), device)
+    return {"bare_train_img_s": train_rate, "bare_score_img_s": score_rate}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("voc", type=Path)
+    parser.add_argument("weights")
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--backbone", default="resnet50_v1")
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--graphs", default="auto")
+    parser.add_argument("--run", type=Path, default=Path("engine-run"))
+    arguments = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    began = time.perf_counter()
+    problem = voc_problem(arguments.voc, arguments.size, device)
+    print(f"decoded in {time.perf_counter() - began:.1f} s", flush=True)
+    config = make_config(
+        "paper",
+        backbone=arguments.backbone,
+        weights=arguments.weights,
+        batch=arguments.batch,
+        image_size=arguments.size,
+        warmup_epochs=0,
+        epochs=arguments.epochs,
+        graphs=arguments.graphs,
+    )
+    network = build_network(config.backbone, len(problem.classes), weights=config.weights, normalize=config.normalize)
+    state = TrainState(network, problem, config, device, arguments.run / "unused.safetensors")
+    results = parts_of_an_epoch(problem, config, state) | bare_rates(problem, config, state)
+    results["train_share_of_bare"] = results["train_img_s"] / results["bare_train_img_s"]
+    results["score_share_of_bare"] = results["score_img_s"] / results["bare_score_img_s"]
+
+    decoded = []
+    original = decode.decode
+    decode.decode = lambda *a, **k: decoded.append(a) or original(*a, **k)  # type: ignore[func-returns-value]
+    shutil.rmtree(arguments.run, ignore_errors=True)
+    run = run_training(problem, config, arguments.run, device=device)
+    results["decoded_after_start"] = len(decoded)
+    results["run_epoch_s"] = [round(line["seconds"], 2) for line in run.log]  # type: ignore[assignment]
+    results["run_total_s"] = run.metrics["seconds"]
+    for name, value in results.items():
+        print(f"{name:>22}: {value:,.3f}" if isinstance(value, float) else f"{name:>22}: {value}")
+    if "OUT" in os.environ:
+        Path(os.environ["OUT"], "engine.json").write_text(json.dumps(results, indent=2))
+    scores = score(network, problem.store, problem.test[:64], device=device)
+    print(
+        "sanity: mAP of 64", mean_average_precision(scores, torch.from_numpy(problem.y[problem.test[:64]]).to(device))
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""From files to arrays: tables, splits, the picture store."""

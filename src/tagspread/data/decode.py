@@ -1,0 +1,246 @@
+"""One picture file in, one array of bytes out; and many of them at once, on all cores.
+
+Every picture becomes 3 x S x S in RGB: turned upright as its EXIF data says, squeezed to a square without
+keeping its proportions (the test view of the paper), shrunk with antialiased bilinear interpolation. Of an
+animation the first frame is taken; what is transparent shows white.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+from tagspread.errors import TagspreadError
+
+Pictures: TypeAlias = npt.NDArray[np.uint8]
+AnyPath: TypeAlias = str | os.PathLike[str]
+Progress: TypeAlias = Callable[[int, int], None]  # called with how many are done, out of how many
+
+AT_ONCE = 512  # files handed to the threads together: bounds the bookkeeping, whatever the number of files
+DRAFT_FACTOR = 4  # a JPEG may be decoded at 1/2, 1/4 or 1/8 if this many times the wanted size is left
+DRAWINGS = ("EPS", "WMF")  # not pictures but programs that draw one: Pillow would start an interpreter
+
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class UnreadablePicture(TagspreadError):  # noqa: N818 - named for what it is, not for being an exception
+    """A file that is no picture, or only part of one."""
+
+    def __init__(self, path: AnyPath, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = Path(path)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path} cannot be read as a picture: {self.reason}. Replace the file or leave it out."
+
+
+class Broken(NamedTuple):
+    """A picture that could not be read: its place in the list of paths, the path, and why."""
+
+    index: int  # type: ignore[assignment]  # hides the method of tuples, which a record has no use for
+    path: Path
+    reason: str
+
+
+def decode(path: AnyPath, size: int) -> Pictures:
+    """Return the picture in a file as a 3 x size x size array of RGB bytes.
+
+    Grey with 16 bits is scaled to 8 (65535 becomes 255); floating-point grey is taken as 0..1, or as 0..255
+    if it exceeds 1. Transparent pixels are laid on white.
+
+    Args:
+        path: a file in any format Pillow reads.
+        size: the wanted height and width.
+
+    Raises:
+        UnreadablePicture: for whatever is not a whole picture: missing, empty, truncated, another kind of
+            file, a directory, or so many pixels that it must be an attack.
+    """
+    check_size(size)
+    with _SILENCE:
+        return _decode(path, size)
+
+
+def decode_all(
+    paths: Sequence[AnyPath],
+    size: int,
+    out: Pictures,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> list[Broken]:
+    """Decode many files into ``out``, in threads: Pillow lets other threads run while it decodes and resizes.
+
+    Args:
+        paths: the files.
+        size: the wanted height and width.
+        out: len(paths) x 3 x size x size, filled in place; rows of unreadable pictures are left as they are.
+        workers: how many threads; by default one per available core.
+        progress: called in the calling thread with (done, total).
+
+    Returns:
+        The pictures that could not be read, in the order of the paths.
+    """
+    check_size(size)
+    expected = (len(paths), 3, size, size)
+    if out.shape != expected or out.dtype != np.uint8:
+        raise TagspreadError(f"out is {out.dtype} of shape {out.shape}; give uint8 of shape {expected}.")
+    if workers is not None and workers < 1:
+        raise TagspreadError(f"workers is {workers}; give at least 1 thread, or None for one per core.")
+
+    def fill(index: int) -> Broken | None:
+        try:
+            out[index] = _decode(paths[index], size)
+        except UnreadablePicture as error:
+            return Broken(index, error.path, error.reason)
+        return None
+
+    broken: list[Broken] = []
+    pool = ThreadPoolExecutor(workers or available_cores(), thread_name_prefix="tagspread-decode")
+    with _SILENCE:
+        try:
+            for at in range(0, len(paths), AT_ONCE):
+                rows = range(at, min(at + AT_ONCE, len(paths)))
+                for row, failure in zip(rows, pool.map(fill, rows), strict=True):
+                    if failure is not None:
+                        broken.append(failure)
+                    if progress is not None:
+                        progress(row + 1, len(paths))
+        finally:  # also on Ctrl-C: nobody should wait for pictures no longer wanted
+            pool.shutdown(cancel_futures=True)
+    return broken
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use, which can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_size(size: int) -> None:
+    """Raise unless ``size`` is a possible height and width."""
+    if size < 1:
+        raise TagspreadError(f"The picture size is {size}; give at least 1 pixel, usually 224 or 448.")
+
+
+def shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Return what reports the progress of a part as progress of the whole."""
+    return None if progress is None else lambda done, _: progress(before + done, total)
+
+
+def reason_for(error: Exception) -> str:
+    """Say in a few words why a file could not be read.
+
+    >>> reason_for(FileNotFoundError(2, "No such file or directory", "cat.jpg"))
+    'no such file or directory'
+    """
+    if isinstance(error, UnidentifiedImageError):
+        return "no picture format known to Pillow"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[:1].lower() + error.strerror[1:]
+    text = str(error).strip().rstrip(".")
+    return text or type(error).__name__
+
+
+class _Silence:
+    """Keeps Pillow's warnings (odd metadata, many pixels) from the user while anything is decoded.
+
+    Warning filters belong to the whole process, so threads that each saved and restored them would undo one
+    another. The first to come therefore adds one filter, for Pillow's modules alone; the last to go takes
+    exactly that one out again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._filter: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                warnings.filterwarnings("ignore", module=r"PIL\.")
+                self._filter = warnings.filters[0]
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                with contextlib.suppress(ValueError):  # someone else may have reset all filters meanwhile
+                    cast(list[Any], warnings.filters).remove(self._filter)
+
+
+_SILENCE = _Silence()  # one for the process, as are the filters it guards
+
+
+def _decode(path: AnyPath, size: int) -> Pictures:
+    try:
+        status = Path(path).stat()
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
+            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
+            raise UnreadablePicture(path, f"it is {kind}")
+        if status.st_size == 0:
+            raise UnreadablePicture(path, "the file is empty")
+        with Image.open(path) as opened:
+            if opened.format in DRAWINGS:
+                raise UnreadablePicture(path, f"{opened.format} is a drawing, not a picture made of pixels")
+            opened.draft(None, (DRAFT_FACTOR * size, DRAFT_FACTOR * size))
+            opened.load()  # decodes all of it: a truncated file fails here
+            square = _to_rgb(_upright(opened)).resize((size, size), Image.Resampling.BILINEAR)
+        return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
+    except UnreadablePicture:
+        raise
+    # on damaged files Pillow's many decoders raise whatever they trip over, from SyntaxError to MemoryError
+    except Exception as error:
+        raise UnreadablePicture(path, reason_for(error)) from error
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    """Turn or mirror a picture as its EXIF data says."""
+    try:
+        orientation = picture.getexif().get(ExifTags.Base.Orientation, 1)
+        method = UPRIGHT.get(orientation)
+    except Exception:  # damaged metadata do not make the pixels worse; without them a picture counts as upright
+        return picture
+    return picture if method is None else picture.transpose(method)
+
+
+def _to_rgb(picture: Image.Image) -> Image.Image:
+    """Convert any of Pillow's modes; its own conversion would cut off grey values above 255."""
+    if picture.mode.startswith("I") or picture.mode == "F":
+        return _wide_grey_to_8_bits(picture).convert("RGB")
+    if picture.has_transparency_data:
+        coloured = picture.convert("RGBA")
+        white = Image.new("RGBA", coloured.size, "white")
+        return Image.alpha_composite(white, coloured).convert("RGB")
+    return picture.convert("RGB")
+
+
+def _wide_grey_to_8_bits(picture: Image.Image) -> Image.Image:
+    values = np.asarray(picture)
+    low, high = values.min(), values.max()
+    top = 65535 if picture.mode != "F" else 255
+    if not (low >= 0 and high <= top):  # so written, NaN fails as well
+        raise ValueError(f"its grey values go from {low} to {high}; only 0 to {top} has a known meaning")
+    if picture.mode != "F":
+        return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
+    scaled = values * 255 if high <= 1 else values
+    return Image.fromarray(np.rint(scaled).astype(np.uint8))

@@ -1,0 +1,56 @@
+"""Pictures with several tags that need no download: canvases of scikit-learn's bundled handwritten digits.
+
+Each canvas shows one to four different digits in random places; a digit's tag says that it is somewhere on the canvas.
+Digits are unequally frequent, the last ones rare. Test canvases are made from handwriting that training never shows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+CLASSES = tuple(str(digit) for digit in range(10))
+SHARES = (0.45, 0.35, 0.30, 0.25, 0.22, 0.18, 0.14, 0.10, 0.06, 0.03)  # how often a digit is meant to occur
+SIDE = 24  # a canvas is 3 x 3 cells of 8 pixels
+
+
+class Canvases(NamedTuple):
+    """Pictures (N x 3 x 24 x 24, uint8) and which digits each shows (N x 10)."""
+
+    pictures: np.ndarray
+    y: np.ndarray
+
+
+def digit_canvases(train: int, test: int, seed: int = 0) -> tuple[Canvases, Canvases]:
+    """Return training and test canvases.
+
+    >>> train, test = digit_canvases(20, 10)
+    >>> train.pictures.shape, test.y.shape
+    ((20, 3, 24, 24), (10, 10))
+    """
+    rng = np.random.default_rng(seed)
+    bundle = load_digits()
+    glyphs = (bundle.images * (255 / 16)).astype(np.uint8)
+    order = rng.permutation(len(glyphs))
+    seen, unseen = order[: len(order) // 2], order[len(order) // 2 :]
+    return tuple(
+        _draw(glyphs[some], bundle.target[some], count, rng) for some, count in ((seen, train), (unseen, test))
+    )  # type: ignore[return-value]
+
+
+def _draw(glyphs: np.ndarray, digit: np.ndarray, count: int, rng: np.random.Generator) -> Canvases:
+    y = np.zeros((count, 10), dtype=np.int8)
+    canvas = rng.integers(0, 90, (count, SIDE, SIDE)).astype(np.uint8)  # noise: a glyph is not the only thing there
+    by_digit = [np.flatnonzero(digit == d) for d in range(10)]
+    for i in range(count):
+        shown = np.flatnonzero(rng.random(10) < SHARES)
+        shown = rng.permutation(shown)[:4] if len(shown) else rng.choice(10, 1, p=np.array(SHARES) / sum(SHARES))
+        y[i, shown] = 1
+        cells = rng.permutation(9)[: len(shown)]
+        for d, cell in zip(shown, cells, strict=True):
+            top, left = 8 * (cell // 3), 8 * (cell % 3)
+            spot = canvas[i, top : top + 8, left : left + 8]
+            np.maximum(spot, glyphs[rng.choice(by_digit[d])], out=spot)
+    return Canvases(np.repeat(canvas[:, None], 3, axis=1), y)

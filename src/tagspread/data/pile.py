@@ -1,0 +1,24 @@
+"""The pile: every picture below a folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tagspread.errors import TagspreadError
+
+SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"))
+
+
+def find_pictures(folder: str | Path) -> list[Path]:
+    """Return all picture files below ``folder``, sorted; links to folders are not followed, so loops cannot happen."""
+    top = Path(folder)
+    if not top.is_dir():
+        raise TagspreadError(f"{top} is no folder; give the folder with the pictures.")
+    found = [
+        Path(where) / name
+        for where, _, names in os.walk(top)
+        for name in names
+        if Path(name).suffix.lower() in SUFFIXES
+    ]
+    return sorted(found)

@@ -1,0 +1,50 @@
+"""Pascal VOC in its own layout: ``JPEGImages/`` and ``ImageSets/Main/{class}_{split}.txt``.
+
+A line of such a file names a picture and says 1 (present), -1 (absent) or 0 (present, but difficult to see). The paper
+counts only 1 as positive.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tagspread.data.table import LabelTable
+from tagspread.errors import TagspreadError, check_choice
+
+
+def read_voc(root: str | Path, split: str, difficult: str = "negative") -> LabelTable:
+    """Read one split of a VOC devkit, file names sorted, classes in alphabetical order.
+
+    Args:
+        root: the folder that holds ``JPEGImages`` and ``ImageSets``, such as ``VOCdevkit/VOC2012``.
+        split: ``train``, ``val``, ``trainval`` or ``test``.
+        difficult: count difficult objects as ``"negative"`` (the paper) or ``"unknown"``.
+    """
+    check_choice("difficult", difficult, ("negative", "unknown"))
+    top = Path(root)
+    files = sorted((top / "ImageSets" / "Main").glob(f"*_{split}.txt"))
+    if not files:
+        raise TagspreadError(
+            f"{top} has no ImageSets/Main/*_{split}.txt; give the folder of one year, or another split."
+        )
+    value = {1: 1, 0: 0 if difficult == "negative" else -1, -1: 0}
+    columns: list[dict[str, int]] = []
+    for file in files:
+        column: dict[str, int] = {}
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+            words = line.split()
+            if len(words) != 2 or words[1] not in ("1", "0", "-1"):
+                raise TagspreadError(f"{file} line {number} is {line!r}; a picture's name and 1, 0 or -1 are expected.")
+            column[words[0]] = value[int(words[1])]
+        columns.append(column)
+    names = sorted(columns[0])
+    for file, column in zip(files, columns, strict=True):
+        if sorted(column) != names:
+            raise TagspreadError(f"{file} does not name the same pictures as {files[0]}; unpack the data set again.")
+    return LabelTable(
+        tuple(top / "JPEGImages" / f"{name}.jpg" for name in names),
+        tuple(file.name[: -len(f"_{split}.txt")] for file in files),
+        np.array([[column[name] for column in columns] for name in names], dtype=np.int8),
+    )

@@ -1,0 +1,62 @@
+r"""CAP: class-distribution-aware pseudo-labelling (NeurIPS 2023).
+
+.. math::
+    T_{jk} = \begin{cases}
+        1 & \text{among the } \lfloor \eta_1 \gamma_k m \rfloor \text{ highest scores of class } k \\
+        0 & \text{among the } \lfloor \eta_0 (1 - \gamma_k) m \rfloor \text{ lowest} \\
+        -1 \text{ (ignored)} & \text{between}
+    \end{cases}
+
+where :math:`\gamma_k` is how often class k occurs in the labelled part, or what the caller knows about the pile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from tagspread.core.thresholds import cat_targets
+from tagspread.errors import TagspreadError
+from tagspread.methods.base import Labelled, Method, State, Targets, check_share
+
+
+@dataclass(frozen=True)
+class CAP(Method):
+    """Give each class as many pseudo-positives as its frequency in the labelled part says.
+
+    Attributes:
+        keep_pos: share of the expected positives that is used, the surest first (the paper's eta_1).
+        keep_neg: the same for negatives (eta_0).
+        priors: how often a class occurs in the pile, by class name, where you know better than the labelled part.
+    """
+
+    summary: ClassVar[str] = "as many pseudo-positives per class as its labelled frequency says"
+    keep_pos: float = 1.0
+    keep_neg: float = 1.0
+    priors: dict[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        check_share("keep_pos", self.keep_pos)
+        check_share("keep_neg", self.keep_neg)
+
+    def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
+        """Rank each class's scores and cut at its quotas."""
+        return Targets(
+            cat_targets(
+                scores,
+                labelled.positives,
+                labelled.known,
+                self.keep_pos,
+                self.keep_neg,
+                priors=self._priors(labelled.classes),
+            )
+        )
+
+    def _priors(self, classes: tuple[str, ...]) -> list[float] | None:
+        if self.priors is None:
+            return None
+        if unknown := set(self.priors) - set(classes):
+            raise TagspreadError(f"priors names {sorted(unknown)[0]!r}, which is no class; there are {list(classes)}.")
+        return [self.priors.get(name, float("nan")) for name in classes]

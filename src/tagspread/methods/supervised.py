@@ -1,0 +1,31 @@
+r"""The labelled part alone: what every other method has to beat.
+
+.. math:: L = \sum_{i \in \text{labelled}} \sum_k \ell(z_{ik}, y_{ik})
+
+with :math:`\ell` binary cross-entropy (``bce``) or the asymmetric loss (``asl``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tagspread.methods.base import Method
+
+
+@dataclass(frozen=True)
+class BCE(Method):
+    """Binary cross-entropy on the labelled part."""
+
+    summary: ClassVar[str] = "labelled part only, binary cross-entropy"
+    uses_pile: ClassVar[bool] = False
+    labelled_loss: ClassVar[str | None] = "bce"
+
+
+@dataclass(frozen=True)
+class ASL(Method):
+    """Asymmetric loss on the labelled part."""
+
+    summary: ClassVar[str] = "labelled part only, asymmetric loss"
+    uses_pile: ClassVar[bool] = False
+    labelled_loss: ClassVar[str | None] = "asl"

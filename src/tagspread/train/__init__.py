@@ -1,0 +1,1 @@
+"""Training: configuration, one readable loop, averaging, checkpoints."""

@@ -1,0 +1,90 @@
+"""Everything to go on from: one safetensors file, replaced in one motion: a kill at any moment leaves a good one.
+
+Tensors are stored by name; what is not a tensor travels as JSON in the file's header. No pickle, no code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tagspread.errors import TagspreadError
+
+FORMAT = 1
+
+
+class Checkpoint(NamedTuple):
+    """Named tensors and plain facts."""
+
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
+
+    def under(self, prefix: str) -> dict[str, Tensor]:
+        """Return the tensors of one part, without its prefix."""
+        return {name[len(prefix) + 1 :]: value for name, value in self.tensors.items() if name.startswith(prefix + ".")}
+
+
+def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Write beside the old file, make sure it is on the disk, then put it in the old one's place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".writing")
+    on_host = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    try:
+        save_file(on_host, fresh, metadata={"tagspread": json.dumps({"format": FORMAT, **facts})})
+        with fresh.open("rb") as written:
+            os.fsync(written.fileno())
+        fresh.replace(path)
+    except (OSError, SafetensorError) as error:
+        fresh.unlink(missing_ok=True)
+        raise TagspreadError(
+            f"the checkpoint could not be written to {path.parent} ({error}); make room there or choose another --out. "
+            "The last good checkpoint is kept."
+        ) from None
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint; raise if there is none or it is not one of ours."""
+    if not path.is_file():
+        raise TagspreadError(
+            f"there is no checkpoint at {path}; the run never finished its first epoch. Start it again."
+        )
+    try:
+        with safe_open(path, framework="pt") as opened:
+            about = (opened.metadata() or {}).get("tagspread")
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (no mapping)
+    except SafetensorError as error:
+        raise TagspreadError(f"{path} is damaged ({error}); start the run again with --overwrite.") from None
+    if about is None:
+        raise TagspreadError(f"{path} is not a tagspread checkpoint; resume from the folder of a tagspread run.")
+    facts = json.loads(about)
+    if facts["format"] > FORMAT:
+        raise TagspreadError(
+            f"{path} has format {facts['format']}, this version reads up to {FORMAT}; update tagspread."
+        )
+    return Checkpoint(tensors, facts)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the optimiser's moments by parameter number and name."""
+    state = optimizer.state_dict()["state"]
+    return {f"{number}.{name}": torch.as_tensor(value) for number, s in state.items() for name, value in s.items()}
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], groups: list[dict[str, Any]]
+) -> None:
+    """Put moments and settings back."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        number, name = key.split(".", 1)
+        state.setdefault(int(number), {})[name] = value
+    own = optimizer.state_dict()["param_groups"]
+    merged = [{**mine, **saved} for mine, saved in zip(own, groups, strict=True)]
+    optimizer.load_state_dict({"state": state, "param_groups": merged})

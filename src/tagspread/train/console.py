@@ -1,0 +1,96 @@
+"""What a person sees of a run: a moving line on a terminal, plain lines elsewhere, nothing if asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "")
+
+
+class Watcher:
+    """Is told what happens and shows it; never takes part in it."""
+
+    def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False)
+        self.quiet = quiet
+        self._progress: Progress | None = None
+        self._bar: Any = None
+
+    def note(self, text: str) -> None:
+        """Say something once."""
+        if not self.quiet:
+            (self._progress.console if self._progress else self.console).print(text, highlight=False, soft_wrap=True)
+
+    def decoding(self, done: int, total: int) -> None:
+        """Show how many pictures are decoded."""
+        self._show("decoding", done, total)
+
+    def scored(self, items: int) -> None:
+        """Be told that some items were scored; the bar of the epoch says enough."""
+
+    def step(self, epoch: int, step: int, steps: int) -> None:
+        """Show how far the epoch is."""
+        self._show(f"epoch {epoch}", step, steps)
+
+    def epoch(self, line: dict[str, Any]) -> None:
+        """Print the line of an epoch."""
+        self.note(epoch_line(line))
+
+    def _show(self, what: str, done: int, total: int) -> None:
+        if self.quiet or not self.console.is_terminal:
+            return
+        if self._progress is None:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                _Rate(),
+                TimeRemainingColumn(),
+                console=self.console,
+                transient=True,
+            )
+            self._progress.start()
+            self._bar = self._progress.add_task(what, total=total)
+        if self._progress.tasks[0].description != what:
+            self._progress.reset(self._bar, description=what, total=total)
+        self._progress.update(self._bar, completed=done, description=what, total=total)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+def epoch_line(line: dict[str, Any]) -> str:
+    """Return an epoch's figures in one line.
+
+    >>> epoch_line({"epoch": 3, "stage": "main", "loss": 1.5, "test_map_raw": 0.5, "test_map_ema": 0.6, "seconds": 2.0,
+    ...     "img_per_s": 900.0, "pseudo_positives": 12, "flips": 3})
+    'epoch 3 main | loss 1.5 | test mAP 50.0 raw, 60.0 EMA | 12 pseudo-positives, 3 flips | 2.0 s, 900 img/s'
+    """
+    parts = [f"epoch {line['epoch']} {line['stage']}", f"loss {line['loss']:.4g}"]
+    for part in ("test", "held_out"):
+        if f"{part}_map_ema" in line:
+            raw, ema = 100 * line[f"{part}_map_raw"], 100 * line[f"{part}_map_ema"]
+            parts.append(f"{part.replace('_', '-')} mAP {raw:.1f} raw, {ema:.1f} EMA")
+    if "pseudo_positives" in line:
+        flips = f", {line['flips']:,} flips" if "flips" in line else ""
+        parts.append(f"{line['pseudo_positives']:,} pseudo-positives{flips}")
+    parts.append(f"{line['seconds']:.1f} s, {line['img_per_s']:,.0f} img/s")
+    return " | ".join(parts)

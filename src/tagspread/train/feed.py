@@ -1,0 +1,29 @@
+"""From rows to views on the device, several batches at a time.
+
+Making the views of thirty batches costs hardly more launches than making those of one, and while the device trains on
+one chunk the next is read from disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from torch import Tensor
+
+from tagspread.data.store import Store, prefetch
+from tagspread.vision.augment import Views
+
+ITEMS_PER_CHUNK = 1024
+
+
+def strong_batches(store: Store, views: Views, steps: np.ndarray, epoch: int, *, cutout: bool) -> Iterator[Tensor]:
+    """Yield the strong views of each line of ``steps`` (steps x batch, row numbers of the store)."""
+    per_chunk = max(1, ITEMS_PER_CHUNK // steps.shape[1])
+    chunks = [steps[at : at + per_chunk] for at in range(0, len(steps), per_chunk)]
+    flat = [chunk.reshape(-1) for chunk in chunks]
+    items = prefetch(store.batch, flat) if store.placement == "disk" else map(store.batch, flat)
+    for chunk, rows, loaded in zip(chunks, flat, items, strict=True):
+        # features have no views: what is no picture is trained on as it is
+        made = views.strong(loaded, rows, epoch, cutout=cutout) if loaded.ndim == 4 else loaded
+        yield from made.reshape(*chunk.shape, *made.shape[1:])

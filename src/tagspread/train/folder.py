@@ -1,0 +1,98 @@
+"""The run folder: what a run leaves behind, and the care not to lose anything that was there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tagspread.errors import TagspreadError
+
+OURS = (
+    "config.json",
+    "log.jsonl",
+    "metrics.json",
+    "labels.json",
+    "model.safetensors",
+    "ema.safetensors",
+    "pseudo_labels.csv",
+    "report.html",
+)
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.checkpoint = self.path / "checkpoint" / "state.safetensors"
+
+    def create(self, overwrite: bool, bytes_needed: int) -> None:
+        """Make the folder, found good before any work is done: ours alone, writable, with room enough."""
+        if self.path.exists() and not self.path.is_dir():
+            raise TagspreadError(f"--out {self.path} is a file; give a folder.")
+        if self.path.is_dir() and any(self.path.iterdir()):
+            if not (self.path / "config.json").is_file():
+                raise TagspreadError(
+                    f"--out {self.path} holds files that are not of a run; give a new or empty folder."
+                )
+            if not overwrite:
+                raise TagspreadError(
+                    f"--out {self.path} holds another run; go on with it (--resume {self.path}), replace it "
+                    "(--overwrite) or give another folder."
+                )
+            self._remove_old_run()
+        try:
+            self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+            probe = self.path / ".writable"
+            probe.write_bytes(b"yes")
+            probe.unlink()
+        except OSError as error:
+            raise TagspreadError(
+                f"--out {self.path} cannot be written to ({error.strerror}); give another folder."
+            ) from None
+        free = shutil.disk_usage(self.path).free
+        if free < bytes_needed:
+            raise TagspreadError(
+                f"--out {self.path} has {free / 1e9:.1f} GB free but the run needs about {bytes_needed / 1e9:.1f} GB "
+                "for its checkpoints and models; make room or give another folder."
+            )
+
+    def _remove_old_run(self) -> None:
+        """Remove what a run writes, and nothing else."""
+        for name in OURS:
+            (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
+
+    def write_json(self, name: str, values: Any) -> None:
+        """Write a JSON file in one motion."""
+        self._write(name, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+
+    def write_log(self, lines: list[dict[str, Any]]) -> None:
+        """Write the log, one line per epoch; whole each time, so that a resumed run repeats no epoch."""
+        self._write("log.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+    def read_json(self, name: str) -> Any:
+        """Read a JSON file of the run."""
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise TagspreadError(f"{self.path} is not the folder of a run: it has no {name}.") from None
+        except json.JSONDecodeError as error:
+            raise TagspreadError(f"{self.path / name} is damaged (line {error.lineno}: {error.msg}).") from None
+
+    def write_model(self, name: str, tensors: dict[str, Tensor]) -> None:
+        """Write a network's tensors."""
+        fresh = self.path / (name + ".writing")
+        save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, fresh)
+        fresh.replace(self.path / name)
+
+    def _write(self, name: str, text: str) -> None:
+        fresh = self.path / (name + ".writing")
+        fresh.write_text(text, encoding="utf-8")
+        os.replace(fresh, self.path / name)  # noqa: PTH105 (replaces in one motion on every system)

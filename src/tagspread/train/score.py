@@ -1,0 +1,52 @@
+"""What a network says about many items: logits in float32, in inference mode, a large batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tagspread.data.store import Store, prefetch
+
+MoreItems = Callable[[int], None]
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
+    """Return bfloat16 autocast where it is wanted and the device has it."""
+    if precision == "fp32" or (precision == "auto" and device.type != "cuda"):
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
+
+
+@torch.inference_mode()
+def score(
+    network: Callable[[Tensor], Tensor],
+    store: Store,
+    rows: np.ndarray,
+    *,
+    device: torch.device,
+    batch: int = 512,
+    precision: str = "auto",
+    flips: bool = False,
+    progress: MoreItems | None = None,
+) -> Tensor:
+    """Return the outputs for ``rows``, one line each; with ``flips`` the mean over a picture and its mirror image.
+
+    The view is the plain one: the same item gets the same score every time.
+    """
+    if isinstance(network, nn.Module):
+        network.eval()
+    parts = [rows[at : at + batch] for at in range(0, len(rows), batch)]
+    outputs: list[Tensor] = []
+    for items in prefetch(store.batch, parts) if store.placement == "disk" else map(store.batch, parts):
+        with autocast(device, precision):
+            out = network(items).float()
+            if flips:
+                out = (out + network(items.flip(-1)).float()) / 2
+        outputs.append(out)
+        if progress is not None:
+            progress(len(items))
+    return torch.cat(outputs)

@@ -1,0 +1,260 @@
+"""Where a run stands: networks, optimiser, counters, targets. Saved whole, restored whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tagspread.errors import TagspreadError
+from tagspread.methods import get_method
+from tagspread.methods.base import Labelled, Method, State, Targets
+from tagspread.train.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
+from tagspread.train.config import LOSSES, TrainConfig
+from tagspread.train.ema import EMA
+from tagspread.train.optim import make_optimizer, make_schedule, train_mode
+from tagspread.train.problem import Problem
+from tagspread.train.step import Step
+from tagspread.vision.backbones import TagNet
+
+
+class Stage(NamedTuple):
+    """A stretch of epochs with one optimiser: the warm-up, or the main part."""
+
+    name: str
+    epochs: int
+    steps: int  # in one epoch
+    batch_labeled: int
+    batch_pile: int
+    cutout: bool
+    schedule_epochs: int
+
+    @property
+    def uses_pile(self) -> bool:
+        """Whether the pile takes part."""
+        return self.batch_pile > 0
+
+
+def plan_stages(problem: Problem, config: TrainConfig, method: Method) -> list[Stage]:
+    """Return the stages with their batch sizes; a labelled-only method ends after the warm-up, if there is one."""
+    n, m = len(problem.labelled), len(problem.pile)
+    share = n / (n + m)
+    stages = []
+    if config.warmup_epochs:
+        batch = _size("warmup_batch", config.warmup_batch, max(1, round(320 * share)), n, "labelled pictures")
+        stages.append(
+            Stage("warmup", config.warmup_epochs, -(-n // batch), batch, 0, config.warmup_cutout, config.warmup_epochs)
+        )
+    length = config.schedule_epochs or config.epochs
+    if method.uses_pile and config.epochs:
+        known = _size("batch_labeled", config.batch_labeled, max(1, round(1.25 * share * config.batch)), n, "labelled")
+        if known >= config.batch:
+            raise TagspreadError(f"batch_labeled is {known} of a batch of {config.batch}; leave room for the pile.")
+        fill = min(config.batch - known, m)
+        stages.append(Stage("main", config.epochs, -(-m // fill), known, fill, config.cutout > 0, length))
+    elif not method.uses_pile and config.epochs and not stages:
+        batch = min(config.batch, n)
+        stages.append(Stage("main", config.epochs, -(-n // batch), batch, 0, config.cutout > 0, length))
+    if not stages:
+        raise TagspreadError("warmup_epochs and epochs leave nothing to train; give at least one epoch.")
+    return stages
+
+
+def _size(name: str, asked: int | None, otherwise: int, most: int, of: str) -> int:
+    if asked is not None and asked > most:
+        raise TagspreadError(f"{name} is {asked} but there are {most} {of}; give at most {most}, or leave it out.")
+    return min(asked or otherwise, most)
+
+
+class TrainState:
+    """All that changes while training. ``stage`` is None when it is done."""
+
+    def __init__(
+        self, network: TagNet, problem: Problem, config: TrainConfig, device: torch.device, file: Path
+    ) -> None:
+        self.config, self.device, self.file = config, device, file
+        self.fingerprint = problem.fingerprint()
+        self.method = get_method(config.method, **config.method_options)
+        self.stages = plan_stages(problem, config, self.method)
+        self.student = network.to(device)
+        if device.type == "cuda":
+            self.student.to(memory_format=torch.channels_last)
+        self.ema = EMA(self.student, config.ema_decay, config.ema_warmup)
+        labelled = Labelled(torch.from_numpy(problem.y[problem.labelled]), problem.classes)
+        self.method_state: State = {k: v.to(device) for k, v in self.method.start(labelled).items()}
+        self.targets: Targets | None = None
+        self.best: dict[str, Tensor] = {}
+        self.figures: dict[str, float] = {}
+        self.log: list[dict[str, Any]] = []
+        self.epoch = self.step = self.read_labelled = self.read_pile = 0
+        self.loss_sum = 0.0
+        self.begun = False
+
+    @property
+    def stage_index(self) -> int:
+        """Which stage the present epoch belongs to."""
+        return sum(self.epoch >= end for end in itertools.accumulate(stage.epochs for stage in self.stages))
+
+    @property
+    def stage(self) -> Stage | None:
+        """The present stage, or None when all is done."""
+        index = self.stage_index
+        return self.stages[index] if index < len(self.stages) else None
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether this epoch ends with an evaluation."""
+        last = self.epoch + 1 in itertools.accumulate(stage.epochs for stage in self.stages)
+        return last or (self.epoch + 1) % self.config.evaluate_every == 0
+
+    @property
+    def epoch_targets(self) -> Targets:
+        """The targets of the pile in this epoch."""
+        if self.targets is None:
+            raise RuntimeError("the pile is trained on before it was labelled")
+        return self.targets
+
+    def begin_stage(self) -> None:
+        """Start a stage: new optimiser and schedule, and the teacher begins from the student."""
+        if self.stage_index > 0 and self.config.warm_start_from == "ema":
+            self.student.load_state_dict(self.ema.model.state_dict())
+        self.ema.restart()
+        self._make_optimizer()
+        self.begun = True
+
+    def _make_optimizer(self) -> None:
+        stage = self.stages[self.stage_index]
+        self.optimizer = make_optimizer(self.student, self.config)
+        self.schedule = make_schedule(self.optimizer, stage.schedule_epochs * stage.steps)
+        graphs = self.config.graphs == "auto" and self.device.type == "cuda"
+        loss_of = partial(self._loss, stage)
+        self.train_mode()
+        self.student_step = Step(self.student, self.optimizer, loss_of, precision=self.config.precision, graphs=graphs)
+
+    def _loss(self, stage: Stage, logits: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+        """Sum over the mixed batch, or the paper's eq. 6: mean over the labelled plus mean over the pile."""
+        name = self.method.labelled_loss or self.config.loss
+
+        def entry(z: Tensor, t: Tensor, w: Tensor | None) -> Tensor:
+            return LOSSES[name](z, t, weight=w, reduction="none", **self.config.loss_options)
+
+        n = stage.batch_labeled
+        total = entry(logits[:n], labels[:n], weight[:n]).sum()
+        means = self.config.reduction == "mean_mean"
+        if means:
+            total = total / n
+        if stage.uses_pile:
+            entries = self.method.loss(logits[n:], Targets(labels[n:], weight[n:]), entry)
+            total = total + self.config.pile_weight * entries.sum() / (stage.batch_pile if means else 1)
+        return total
+
+    def train_mode(self) -> None:
+        """Put the student into training."""
+        train_mode(self.student, self.config.batch_norm)
+
+    def after_step(self) -> None:
+        """Advance what follows the student: schedule, teacher, counters."""
+        stage = self.stages[self.stage_index]
+        self.schedule.step()
+        self.ema.update()
+        self.step += 1
+        self.read_labelled += stage.batch_labeled
+        self.read_pile += stage.batch_pile
+
+    def end_epoch(self, figures: dict[str, float]) -> None:
+        """Write the epoch down, keep the best if that was asked for, and save."""
+        stage = self.stages[self.stage_index]
+        self.log.append({"epoch": self.epoch, "stage": stage.name, **figures, **self.figures})
+        self._keep_best()
+        self.figures, self.loss_sum, self.step = {}, 0.0, 0
+        self.epoch += 1
+        self.begun = self.stage is stage
+        self.save()
+
+    def _keep_best(self) -> None:
+        """Keep the weights of the best epoch so far, by what the selection looks at."""
+        part = {"held_out": "held_out", "test_best": "test"}.get(self.config.selection)
+        if part is None:
+            return
+        for name, network in (("raw", self.student), ("ema", self.ema.model)):
+            key = f"{part}_map_{name}"
+            earlier = [line["best"] for line in self.log if "best" in line]
+            value = self.log[-1].get(key, math.nan)
+            if value > max(earlier, default=-1.0):
+                self.log[-1] |= {"best": value, "best_is": name}
+                self.best = {k: v.detach().cpu().clone() for k, v in network.state_dict().items()}
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        tensors = {f"student.{k}": v for k, v in self.student.state_dict().items()}
+        tensors |= {f"ema.{k}": v for k, v in self.ema.model.state_dict().items()}
+        tensors |= {f"best.{k}": v for k, v in self.best.items()}
+        tensors |= {f"method.{k}": v for k, v in self.method_state.items()}
+        tensors["rng.cpu"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            tensors["rng.cuda"] = torch.cuda.get_rng_state(self.device)
+        if self.targets is not None:
+            tensors["targets.labels"] = self.targets.labels
+            if self.targets.weight is not None:
+                tensors["targets.weight"] = self.targets.weight
+        facts: dict[str, Any] = {
+            "config": self.config.to_dict(),
+            "data": self.fingerprint,
+            "ema_steps": self.ema.steps,
+            "log": self.log,
+            **{name: getattr(self, name) for name in _COUNTERS},
+        }
+        if self.begun:
+            tensors |= {f"optimizer.{k}": v for k, v in optimizer_tensors(self.optimizer).items()}
+            groups = self.optimizer.state_dict()["param_groups"]
+            facts |= {"groups": groups, "schedule": self.schedule.state_dict()}
+        save_checkpoint(self.file, tensors, facts)
+
+    def restore(self, saved: Checkpoint) -> None:
+        """Take everything over from a checkpoint of the same data and configuration."""
+        self._check_same(saved.facts)
+        self.student.load_state_dict(saved.under("student"))
+        self.ema.model.load_state_dict(saved.under("ema"))
+        self.best = saved.under("best")
+        self.method_state = {k: v.to(self.device) for k, v in saved.under("method").items()}
+        if targets := {k: v.to(self.device) for k, v in saved.under("targets").items()}:
+            self.targets = Targets(targets["labels"], targets.get("weight"))
+        for name in _COUNTERS:
+            setattr(self, name, saved.facts[name])
+        self.ema.steps, self.log = saved.facts["ema_steps"], saved.facts["log"]
+        if self.begun:
+            self._make_optimizer()
+            groups = [{k: tuple(v) if k == "betas" else v for k, v in group.items()} for group in saved.facts["groups"]]
+            restore_optimizer(self.optimizer, saved.under("optimizer"), groups)
+            self.schedule.load_state_dict(saved.facts["schedule"])
+        random = saved.under("rng")
+        torch.set_rng_state(random["cpu"])
+        if "cuda" in random and self.device.type == "cuda":
+            torch.cuda.set_rng_state(random["cuda"], self.device)
+
+    def _check_same(self, facts: dict[str, Any]) -> None:
+        if facts["data"] != self.fingerprint:
+            raise TagspreadError(
+                f"the checkpoint in {self.file.parent} is of other data (other pictures, labels, classes or split); "
+                "resume with the data it was started on, or start a new run in another folder."
+            )
+        now = TrainConfig.from_dict(facts["config"])
+        changed = [
+            f"{f.name} ({getattr(now, f.name)!r} then, {getattr(self.config, f.name)!r} now)"
+            for f in dataclasses.fields(TrainConfig)
+            if getattr(now, f.name) != getattr(self.config, f.name)
+        ]
+        if changed:
+            raise TagspreadError(
+                f"the checkpoint in {self.file.parent} was made with other settings: {', '.join(changed)}. "
+                "Resume without changing them, or start a new run in another folder."
+            )
+
+
+_COUNTERS = ("epoch", "step", "read_labelled", "read_pile", "loss_sum", "begun", "figures")

@@ -1,0 +1,80 @@
+"""One step of the student: forward, loss, backward, update.
+
+At small batches a GPU waits for Python to launch a thousand kernels per step. Captured once as a CUDA graph, forward
+and backward are one launch; the optimiser stays outside, so that its learning rate and momentum are ordinary numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from tagspread.train.score import autocast
+
+LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class Step:
+    """Calling it with a batch trains the student on it and returns the loss, still on the device."""
+
+    def __init__(
+        self,
+        student: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss_of: LossOf,
+        *,
+        precision: str = "auto",
+        graphs: bool = False,
+    ) -> None:
+        self.student, self.optimizer, self.loss_of, self.precision = student, optimizer, loss_of, precision
+        self.graphs = graphs
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, pictures: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+        """Train on one batch; return its loss."""
+        if self.graphs:
+            loss = self._replay(pictures, labels, weight)
+        else:
+            self.optimizer.zero_grad()
+            loss = self._forward_backward(pictures, labels, weight)
+        self.optimizer.step()
+        return loss
+
+    def _forward_backward(self, pictures: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+        with autocast(pictures.device, self.precision):
+            logits = self.student(pictures)
+        loss = self.loss_of(logits.float(), labels, weight)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _replay(self, pictures: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+        graph = self._graph or self._capture(pictures, labels, weight)
+        for held, given in zip(self._inputs, (pictures, labels, weight), strict=True):
+            held.copy_(given, non_blocking=True)
+        graph.replay()
+        return self._loss.clone()
+
+    def _capture(self, pictures: Tensor, labels: Tensor, weight: Tensor) -> torch.cuda.CUDAGraph:
+        """Record forward and backward on memory of their own; the student is left as it was found."""
+        self._inputs = [given.clone() for given in (pictures, labels, weight)]
+        before = [buffer.clone() for buffer in self.student.buffers()]
+        parameters = [p for p in self.student.parameters() if p.requires_grad]
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # libraries choose their algorithms before anything is recorded
+            for _ in range(3):
+                self.optimizer.zero_grad()
+                self._forward_backward(*self._inputs)
+        torch.cuda.current_stream().wait_stream(aside)
+        self.optimizer.zero_grad()
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            for parameter in parameters:
+                parameter.grad = None
+            self._loss = self._forward_backward(*self._inputs)
+        with torch.no_grad():
+            for buffer, value in zip(self.student.buffers(), before, strict=True):
+                buffer.copy_(value)
+        return self._graph

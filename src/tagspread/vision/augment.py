@@ -1,0 +1,154 @@
+"""Weak and strong views of a batch of pictures, every picture with its own draw.
+
+A weak view is the picture, mirrored or not. A strong view is mirrored or not, loses a square (Cutout), and
+then goes through up to two operations of RandAugment. Nothing is ever changed in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from tagspread.errors import TagspreadError, check_choice
+from tagspread.vision import colour, randaugment
+from tagspread.vision.draws import check_rows, uniform
+from tagspread.vision.randaugment import OPERATIONS, Choices, Floats, Integers
+
+__all__ = ["OPERATIONS", "Plan", "Views"]
+
+# the streams of random numbers that a picture needs in one epoch; three for the colour, the rest for RandAugment
+WEAK_FLIP, FLIP, CUT_X, CUT_Y, COLOUR, RANDAUGMENT = 0, 1, 2, 3, 4, 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was drawn for the strong views of B pictures."""
+
+    flip: npt.NDArray[np.bool_]  # B
+    cutout_at: Floats  # B x 2: the square's centre (x, y) as a share of width and height
+    cutout_colour: npt.NDArray[np.uint8]  # B x 3
+    randaugment: Choices
+
+
+@dataclass(frozen=True)
+class Views:
+    """How pictures are changed for training.
+
+    Attributes:
+        seed: of all draws.
+        flip: mirror every second picture, left to right.
+        cutout: side of the square that strong views lose, as a share of the picture's shorter side; 0 for none.
+        operations: those that RandAugment draws from, out of `OPERATIONS`; () switches it off.
+
+    >>> views = Views(seed=1)
+    >>> pictures = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
+    >>> views.strong(pictures, np.array([7, 12]), epoch=0).shape
+    torch.Size([2, 3, 32, 32])
+    """
+
+    seed: int = 0
+    flip: bool = True
+    cutout: float = 0.5
+    operations: tuple[str, ...] = OPERATIONS
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cutout <= 1:
+            raise TagspreadError(
+                f"cutout is {self.cutout}; give the square's side as a share of the picture's, from 0 (none) to 1."
+            )
+        if isinstance(self.operations, str):
+            raise TagspreadError(f"operations is the text {self.operations!r}; give a tuple of names.")
+        for name in self.operations:
+            check_choice("an entry of operations", name, OPERATIONS)
+
+    def weak(self, pictures: Tensor, rows: npt.ArrayLike, epoch: int) -> Tensor:
+        """Return the pictures, about every second one mirrored; drawn apart from the strong views' mirroring.
+
+        Args:
+            pictures: B x 3 x H x W (or B x 1 x H x W) in uint8, on any device.
+            rows: the index of each picture in its data set.
+            epoch: another epoch, another draw.
+
+        >>> picture = torch.tensor([[[[1, 2, 3]]]], dtype=torch.uint8)
+        >>> [Views().weak(picture, [5], epoch).flatten().tolist() for epoch in (0, 1)]
+        [[3, 2, 1], [1, 2, 3]]
+        """
+        index = _check(pictures, rows)
+        return _mirror(pictures, uniform(self.seed, epoch, index, WEAK_FLIP) < 0.5) if self.flip else pictures
+
+    def strong(self, pictures: Tensor, rows: npt.ArrayLike, epoch: int, *, cutout: bool = True) -> Tensor:
+        """Return the pictures mirrored or not, with a square cut out, after up to two operations of RandAugment.
+
+        Args:
+            pictures: B x 3 x H x W (or B x 1 x H x W) in uint8, on any device.
+            rows: the index of each picture in its data set.
+            epoch: another epoch, another draw.
+            cutout: false leaves out the square, as in the warm-up; RandAugment's own small Cutout stays.
+
+        >>> picture = torch.arange(9, dtype=torch.uint8).view(1, 1, 3, 3)
+        >>> Views(flip=False, cutout=0, operations=("Invert",)).strong(picture, [8], epoch=0)[0, 0].tolist()
+        [[255, 254, 253], [252, 251, 250], [249, 248, 247]]
+        """
+        plan = self.plan(_check(pictures, rows), epoch)
+        views = _mirror(pictures, plan.flip) if self.flip else pictures
+        if cutout and self.cutout > 0:
+            views = _cut_out(views, plan, self.cutout)
+        if self.operations:
+            views = randaugment.apply(views, plan.randaugment)
+        return views
+
+    def plan(self, rows: npt.ArrayLike, epoch: int) -> Plan:
+        """Return what the strong views of these pictures do, whatever the batch.
+
+        >>> Views().plan([3, 4], epoch=0).randaugment.names()
+        [('TranslateX', 'AutoContrast'), ('Solarize', 'Contrast')]
+        """
+        index = check_rows(rows)
+
+        def draw(stream: int) -> Floats:
+            return uniform(self.seed, epoch, index, stream)
+
+        return Plan(
+            flip=draw(FLIP) < 0.5,
+            cutout_at=np.stack([draw(CUT_X), draw(CUT_Y)], axis=1),
+            cutout_colour=np.stack([draw(COLOUR + k) * 256 for k in range(3)], axis=1).astype(np.uint8),
+            randaugment=randaugment.choose(self.operations, lambda stream: draw(RANDAUGMENT + stream)),
+        )
+
+
+def _check(pictures: Tensor, rows: npt.ArrayLike) -> Integers:
+    """Return ``rows`` as a vector; raise unless pictures are uint8, B x C x H x W, with one row each."""
+    if not isinstance(pictures, Tensor) or pictures.dtype != torch.uint8 or pictures.ndim != 4:
+        found = type(pictures).__name__
+        if isinstance(pictures, Tensor):
+            found = f"{pictures.dtype} of shape {tuple(pictures.shape)}"
+        raise TagspreadError(f"pictures are {found}; give a uint8 tensor, pictures x channels x height x width.")
+    if pictures.shape[1] not in (1, 3) or 0 in pictures.shape[2:]:
+        raise TagspreadError(
+            f"pictures have shape {tuple(pictures.shape)}; give 3 channels (or 1), and at least one pixel."
+        )
+    index = check_rows(rows)
+    if len(index) != len(pictures):
+        raise TagspreadError(f"rows names {len(index)} pictures but {len(pictures)} were given; give one row each.")
+    return index
+
+
+def _upload(values: npt.NDArray[Any], device: torch.device) -> Tensor:
+    return torch.from_numpy(values).to(device, non_blocking=True)
+
+
+def _mirror(pictures: Tensor, flip: npt.NDArray[np.bool_]) -> Tensor:
+    return torch.where(_upload(flip, pictures.device)[:, None, None, None], pictures.flip(3), pictures)
+
+
+def _cut_out(pictures: Tensor, plan: Plan, share: float) -> Tensor:
+    channels, height, width = pictures.shape[1:]
+    side = np.full(len(pictures), round(share * min(height, width)))
+    centre = np.floor(plan.cutout_at * (width, height)).astype(np.int64)
+    x, y, sides, *fill = _upload(np.column_stack([centre, side, plan.cutout_colour]), pictures.device).unbind(1)
+    return colour.cut_square(pictures, x, y, sides, torch.stack(fill[:channels], dim=1).to(torch.uint8))

@@ -1,0 +1,176 @@
+"""Networks by name: any timm name, ``resnet50`` and ``resnet50_v1`` as in the papers, ``small`` for tiny pictures.
+
+A :class:`TagNet` takes uint8 pictures as the store keeps them; scaling and normalisation are part of it, so that
+training, scoring and what is exported later cannot disagree about them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from typing import NamedTuple
+
+import timm
+import torch
+from torch import Tensor, nn
+
+from tagspread.errors import TagspreadError, check_choice
+from tagspread.vision.heads import LinearHead, MLDecoder
+from tagspread.vision.weights import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Weights,
+    read_weights,
+    timm_download,
+    torchvision_resnet50,
+    without_classifier,
+)
+
+
+class TagNet(nn.Module):
+    """Pictures (B x 3 x H x W, uint8) to logits (B x classes)."""
+
+    def __init__(
+        self, backbone: nn.Module, head: LinearHead | MLDecoder, mean: tuple[float, ...], std: tuple[float, ...]
+    ) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, head
+        # (x / 255 - mean) / std as one multiply-add
+        self.register_buffer("scale", (1 / (255 * torch.tensor(std))).view(1, -1, 1, 1))
+        self.register_buffer("shift", (-torch.tensor(mean) / torch.tensor(std)).view(1, -1, 1, 1))
+        self.scale: Tensor
+        self.shift: Tensor
+
+    def prepare(self, pictures: Tensor) -> Tensor:
+        """Scale and normalise; channels last, which is how convolutions like to read on a GPU."""
+        layout = torch.channels_last if pictures.is_cuda else torch.preserve_format
+        return torch.addcmul(self.shift, pictures.to(torch.float32, memory_format=layout), self.scale)
+
+    def features(self, pictures: Tensor) -> Tensor:
+        """Return the pooled features, which a linear head reads."""
+        return self.backbone(self.prepare(pictures))  # type: ignore[no-any-return]
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """Return one logit per class."""
+        if self.head.wants_map:
+            return self.head(self.backbone.forward_features(self.prepare(pictures)))  # type: ignore[operator, no-any-return]
+        return self.head(self.features(pictures))  # type: ignore[no-any-return]
+
+
+class SmallNet(nn.Module):
+    """Four convolutions for tiny pictures and tests; learns from scratch on a CPU in seconds."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        channels = (3, width, width, 2 * width, 4 * width)
+        blocks: list[nn.Module] = []
+        for i, (a, b) in enumerate(itertools.pairwise(channels)):
+            blocks += [nn.Conv2d(a, b, 3, stride=1 + i % 2, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
+        self.body = nn.Sequential(*blocks)
+        self.num_features = channels[-1]
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Return the feature map."""
+        return self.body(x)  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the pooled features: the largest answer anywhere, as a tag may sit in any corner."""
+        return self.forward_features(x).amax((2, 3))
+
+
+class _Plan(NamedTuple):
+    architecture: str
+    download: str | None  # "timm", "torchvision" or nothing to be had
+
+
+def _plan(name: str) -> _Plan:
+    if name == "small":
+        return _Plan("small", None)
+    if name == "resnet50":
+        return _Plan("resnet50", "torchvision")
+    if name == "resnet50_v1":
+        return _Plan("resnet50", None)
+    if not timm.is_model(name):
+        known = ["small", "resnet50_v1", *timm.list_models()]
+        close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        raise TagspreadError(
+            f"there is no backbone {name!r}; use 'small', 'resnet50_v1' or any timm name"
+            + (f", such as {', '.join(close)}." if close else ".")
+        )
+    return _Plan(name, "timm")
+
+
+def build_network(
+    name: str, classes: int, *, weights: str = "pretrained", head: str = "linear", normalize: str = "weights"
+) -> TagNet:
+    """Return the network of that name with a new head for ``classes`` classes.
+
+    Args:
+        name: ``small``, ``resnet50_v1``, or any timm name.
+        classes: how many tags.
+        weights: ``"pretrained"`` (downloaded), ``"none"`` or a file (safetensors, or torch tensors).
+        head: ``"linear"`` or ``"ml_decoder"``.
+        normalize: ``"weights"`` as the weights were trained, ``"imagenet"``, or ``"none"`` (pictures in 0..1).
+
+    >>> build_network("small", 3, weights="none")(torch.zeros(2, 3, 16, 16, dtype=torch.uint8)).shape
+    torch.Size([2, 3])
+    """
+    check_choice("head", head, ("linear", "ml_decoder"))
+    check_choice("normalize", normalize, ("weights", "imagenet", "none"))
+    plan = _plan(name)
+    backbone, found = _backbone(name, plan, weights)
+    channels = int(backbone.num_features)  # type: ignore[arg-type]
+    top = LinearHead(channels, classes) if head == "linear" else MLDecoder(channels, classes)
+    mean, std = {
+        "weights": (found.mean, found.std),
+        "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
+        "none": ((0.0,) * 3, (1.0,) * 3),
+    }[normalize]
+    return TagNet(backbone, top, mean, std)
+
+
+def _backbone(name: str, plan: _Plan, weights: str) -> tuple[nn.Module, Weights]:
+    """Return the network without its classifier, its weights loaded, and what is known about them."""
+    if plan.architecture == "small":
+        if weights not in ("none", "pretrained"):
+            raise TagspreadError("backbone 'small' has no pretrained weights; it trains from scratch, so give 'none'.")
+        return SmallNet(), Weights({}, (0.5,) * 3, (0.5,) * 3)
+    if weights == "pretrained" and plan.download == "timm":
+        network = timm_download(name)
+        about = dict(network.pretrained_cfg)  # type: ignore[arg-type]
+        return network, Weights({}, tuple(about["mean"]), tuple(about["std"]))
+    network = timm.create_model(plan.architecture, pretrained=False, num_classes=0)
+    if name == "resnet50_v1":
+        _original_strides(network)
+    if weights == "none":
+        return network, Weights({})
+    if weights == "pretrained":
+        if plan.download is None:
+            raise TagspreadError(f"{name} has no weights to download; give a file with --weights FILE.")
+        found = torchvision_resnet50()
+    else:
+        found = read_weights(weights)
+    _load(network, found, name)
+    return network, found
+
+
+def _original_strides(network: nn.Module) -> None:
+    """Put the stride of each stage into its first 1 x 1 convolution, where He et al. had it."""
+    for stage in ("layer2", "layer3", "layer4"):
+        for convolution, stride in (("conv1", 2), ("conv2", 1)):
+            network.get_submodule(f"{stage}.0.{convolution}").stride = (stride, stride)  # type: ignore[assignment]
+
+
+def _load(network: nn.Module, found: Weights, name: str) -> None:
+    """Load strictly, but for the classifier: a silent mismatch would train a half-random network."""
+    ours, given = network.state_dict(), without_classifier(found.tensors)
+    missing = [key for key in ours if key not in given and not key.endswith("num_batches_tracked")]
+    foreign = [key for key in given if key not in ours]
+    wrong = [key for key in given if key in ours and given[key].shape != ours[key].shape]
+    if missing or foreign or wrong:
+        example = (missing or foreign or wrong)[0]
+        raise TagspreadError(
+            f"the weights of {found.source} do not fit {name}: {len(missing)} tensors missing, {len(foreign)} unknown, "
+            f"{len(wrong)} of another shape (such as {example!r}). Give the weights of this very network."
+        )
+    network.load_state_dict(given, strict=False)

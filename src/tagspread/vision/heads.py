@@ -1,0 +1,48 @@
+r"""Heads: from a network's features to one logit per class.
+
+``LinearHead`` reads the pooled feature. ``MLDecoder`` (Ridnik et al., 2023) lets one query per class look at the whole
+feature map by cross-attention, which gives each class a feature of its own:
+
+.. math:: E = \mathrm{FF}(\mathrm{Attention}(Q, F, F)), \qquad z_k = w_k \cdot E_k + b_k
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class LinearHead(nn.Linear):
+    """Pooled features to logits."""
+
+    wants_map = False
+
+
+class MLDecoder(nn.Module):
+    """One fixed query per class over the feature map (B x C x H x W)."""
+
+    wants_map = True
+
+    def __init__(self, channels: int, classes: int, embedding: int = 768, heads: int = 8, hidden: int = 2048) -> None:
+        super().__init__()
+        self.project = nn.Sequential(nn.Linear(channels, embedding), nn.ReLU())
+        self.queries = nn.Parameter(torch.randn(classes, embedding))
+        self.norm_query, self.norm_attended, self.norm_out = (nn.LayerNorm(embedding) for _ in range(3))
+        self.attention = nn.MultiheadAttention(embedding, heads, dropout=0.1, batch_first=True)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(embedding, hidden), nn.ReLU(), nn.Dropout(0.1), nn.Linear(hidden, embedding)
+        )
+        self.weight = nn.Parameter(torch.empty(classes, embedding))
+        self.bias = nn.Parameter(torch.zeros(classes))
+        nn.init.xavier_normal_(self.weight)
+
+    def embed(self, features: Tensor) -> Tensor:
+        """Return one embedding per picture and class (B x classes x embedding)."""
+        places = self.project(features.flatten(2).transpose(1, 2))
+        query = self.norm_query(self.queries).expand(len(features), -1, -1)
+        attended = self.norm_attended(query + self.attention(query, places, places, need_weights=False)[0])
+        return self.norm_out(attended + self.feed_forward(attended))  # type: ignore[no-any-return]
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return one logit per class."""
+        return (self.embed(features) * self.weight).sum(-1) + self.bias
