@@ -17,7 +17,7 @@ $(READY): pyproject.toml
 	@touch $@
 
 demo: setup
-	@$(BIN)/tagspread demo
+	@$(BIN)/tagspread demo --overwrite
 
 test: setup
 	$(BIN)/ruff check .

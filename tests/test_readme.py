@@ -1,4 +1,4 @@
-"""Every code block of the README is run: a page that lies fails the build."""
+"""Every code block of the README and of docs/ is run: a page that lies fails the build."""
 
 import re
 import shlex
@@ -9,28 +9,42 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
-PYTHON = [text for language, text in BLOCKS if language == "python"]
-SHELL = [line for language, text in BLOCKS if language == "sh" for line in text.splitlines() if line.strip()]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def test_every_block_names_a_language_that_is_run():
-    assert BLOCKS
-    assert {language for language, _ in BLOCKS} <= {"python", "sh"}
+def blocks(page):
+    return re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
 
 
-def test_python_blocks(capsys):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_names_a_language_that_is_run(page):
+    assert {language for language, _ in blocks(page)} <= {"python", "sh"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks(page, tmp_path, monkeypatch, capsys):
     """One after the other, in one namespace, as a reader would paste them."""
-    namespace: dict[str, object] = {"__name__": "readme"}
-    for text in PYTHON:
-        exec(compile(text, "README.md", "exec"), namespace)
+    import tagspread
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tagspread, "METHODS", dict(tagspread.METHODS))
+    namespace: dict[str, object] = {"__name__": "page"}
+    for language, text in blocks(page):
+        if language == "python":
+            exec(compile(text, page.name, "exec", dont_inherit=True), namespace)
 
 
-@pytest.mark.parametrize("line", SHELL)
-def test_shell_lines(line, tmp_path):
-    words = shlex.split(line, comments=True)
-    if words[0] == "make":  # we are inside `make test`: see that the target is there and what it would call exists
-        subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, check=True, capture_output=True)
-        return
-    assert words[0] == "tagspread", f"the README shows a command that nothing here tries: {line}"
-    subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, check=True, capture_output=True)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_shell_lines(page, tmp_path):
+    """In order, in one empty folder."""
+    for language, text in blocks(page):
+        for line in text.splitlines() if language == "sh" else []:
+            words = shlex.split(line, comments=True)
+            if not words:
+                continue
+            if words[0] == "make":  # we are inside `make test`: see that the target is there
+                subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, check=True, capture_output=True)
+                continue
+            assert words[0] == "tagspread", f"{page.name} shows a command that nothing here tries: {line}"
+            done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, check=False, capture_output=True)
+            assert done.returncode == 0, done.stderr.decode()

@@ -4,6 +4,7 @@ Semi-supervised multi-label learning by class-distribution-aware pseudo-labellin
 """
 
 from tagspread._version import __version__
+from tagspread.api import train
 from tagspread.core.losses import asl_loss, bce_loss
 from tagspread.core.metrics import (
     average_precision,
@@ -21,10 +22,19 @@ from tagspread.core.theory import (
 )
 from tagspread.core.thresholds import cat_targets, cat_thresholds, class_counts, quotas
 from tagspread.errors import TagspreadError
+from tagspread.methods import METHODS, Method, Targets, get_method
+from tagspread.train.config import PRESETS, TrainConfig, make_config
+from tagspread.train.session import Run
 
 __all__ = [
+    "METHODS",
+    "PRESETS",
     "ExcessRiskBound",
+    "Method",
+    "Run",
     "TagspreadError",
+    "Targets",
+    "TrainConfig",
     "__version__",
     "asl_loss",
     "average_precision",
@@ -32,7 +42,9 @@ __all__ = [
     "cat_targets",
     "cat_thresholds",
     "class_counts",
+    "get_method",
     "labels_needed",
+    "make_config",
     "mean_average_precision",
     "mean_average_precision_interval",
     "multilabel_report",
@@ -41,4 +53,5 @@ __all__ = [
     "quotas",
     "theorem1_bound",
     "theorem2_bound",
+    "train",
 ]

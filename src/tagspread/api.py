@@ -103,6 +103,11 @@ def _from_folder(
         test = read_table(test_labels, folder)
         tables.append((test, test.aligned(table.classes, str(test_labels))))
     paths = [path for one, _ in tables for path in one.paths]
+    if both := set(table.paths) & set(paths[len(table.paths) :]):
+        raise TagspreadError(
+            f"{labels} and {test_labels} both name {min(both)}; a picture that is trained on says nothing about how "
+            "good the tagger is. Take it out of one of them."
+        )
     named = {path.resolve() for path in paths}
     pile = [path for path in find_pictures(folder) if path.resolve() not in named]
     y = np.concatenate([matrix for _, matrix in tables] + [np.full((len(pile), len(table.classes)), -1, np.int8)])

@@ -20,9 +20,14 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but th
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]
 
 
+def _say(text: str, error: bool = False) -> None:
+    """Print a line as it is: not wrapped, so that it can be copied, and without guessing at colours."""
+    Console(stderr=error, soft_wrap=True).print(text, highlight=False, markup=False)
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
-        Console().print(f"tagspread {__version__}", highlight=False)
+        _say(f"tagspread {__version__}")
         raise typer.Exit
 
 
@@ -50,14 +55,21 @@ def demo(
     canvases: Annotated[int, typer.Option(min=100, help="Training canvases, of which 5 % are labelled.")] = 3000,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs with the pile.")] = 10,
     seed: Annotated[int, typer.Option(help="Another seed, other canvases.")] = 0,
+    export: Annotated[
+        Path | None, typer.Option("--export-folder", help="Only write the pictures and their CSV files here.")
+    ] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
     """Train labelled-only and CAP on canvases of handwritten digits: no download, two minutes, no GPU."""
-    from tagspread.demo import DemoSize, run_demo, show_demo
+    from tagspread.demo import DemoSize, export_folder, run_demo, show_demo
     from tagspread.train.console import Watcher
 
     size = DemoSize(canvases=canvases, test=canvases // 2, epochs=epochs)
+    if export is not None:
+        export_folder(export, size, seed)
+        _say(f"wrote {canvases + canvases // 2:,} pictures, labels.csv and test.csv to {export}")
+        return
     runs = run_demo(out, size, seed, Watcher(quiet), overwrite)
     show_demo(runs, Console())
 
@@ -90,7 +102,7 @@ def train(
 ) -> None:
     """Train a tagger on a few tagged pictures and many untagged ones."""
     from tagspread.api import train as run_train
-    from tagspread.train.loop import Interrupted
+    from tagspread.train.stop import Interrupted
 
     given = {
         "backbone": backbone, "weights": weights, "epochs": epochs, "warmup_epochs": warmup_epochs, "batch": batch,
@@ -111,9 +123,9 @@ def train(
             tensorboard=tensorboard, **more, **settings,
         )  # fmt: skip
     except Interrupted:
-        Console(stderr=True).print(f"stopped and saved; go on with: tagspread train --resume {out}", highlight=False)
+        _say(f"stopped and saved; go on with: tagspread train --resume {out}", error=True)
         raise typer.Exit(130) from None
-    Console().print(f"done: {run.path}", highlight=False)
+    _say(f"done: {run.path}")
     for part in ("test", "held_out"):
         if part in run.metrics:
             low, high = run.metrics[part]["interval_90"]
@@ -155,5 +167,5 @@ def main() -> None:
     try:
         app()
     except TagspreadError as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {error}", highlight=False)
+        _say(f"error: {error}", error=True)
         sys.exit(2)

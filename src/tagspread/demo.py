@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
 from tagspread.data.digits import CLASSES, SIDE, digit_canvases
 from tagspread.data.store import TensorStore
+from tagspread.errors import TagspreadError
 from tagspread.train.config import TrainConfig
 from tagspread.train.console import Watcher
 from tagspread.train.problem import Problem
@@ -38,7 +40,6 @@ SETTINGS: dict[str, Any] = {
     "operations": (),
     "cutout": 0.2,
     "batch": 64,
-    "warmup_batch": 32,
     "lr": 3e-3,
     "ema_decay": 0.99,
     "evaluate_every": 5,
@@ -61,6 +62,20 @@ def demo_problem(size: DemoSize, seed: int) -> Problem:
     )
 
 
+def export_folder(folder: Path, size: DemoSize, seed: int) -> None:
+    """Write the canvases as a user would have them: pictures, ``labels.csv`` for the labelled part, ``test.csv``."""
+    if folder.exists() and any(folder.iterdir()):
+        raise TagspreadError(f"--export-folder {folder} is not empty; give a new folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    train, test = digit_canvases(size.canvases, size.test, seed)
+    for part, canvases in (("train", train), ("test", test)):
+        for i, picture in enumerate(canvases.pictures):
+            Image.fromarray(picture.transpose(1, 2, 0)).save(folder / f"{part}-{i:05}.png")
+    for name, part, y in (("labels", "train", train.y[: size.canvases // 20]), ("test", "test", test.y)):
+        lines = [",".join((f"{part}-{i:05}.png", *map(str, row))) for i, row in enumerate(y)]
+        (folder / f"{name}.csv").write_text("\n".join([",".join(("image", *CLASSES)), *lines]) + "\n", encoding="utf-8")
+
+
 def run_demo(out: Path, size: DemoSize, seed: int, watcher: Watcher, overwrite: bool = False) -> dict[str, Run]:
     """Train labelled-only and CAP; return both runs, in folders below ``out``."""
     problem = demo_problem(size, seed)
@@ -71,14 +86,21 @@ def run_demo(out: Path, size: DemoSize, seed: int, watcher: Watcher, overwrite: 
     runs = {}
     for method, title in (("asl", "labelled only"), ("cap", "CAP")):
         watcher.note(f"training: {title}")
-        config = TrainConfig(method=method, seed=seed, warmup_epochs=size.warmup_epochs, epochs=size.epochs, **SETTINGS)
+        config = TrainConfig(
+            method=method,
+            seed=seed,
+            warmup_epochs=size.warmup_epochs,
+            epochs=size.epochs,
+            warmup_batch=min(32, len(problem.labelled)),
+            **SETTINGS,
+        )
         runs[title] = run_training(problem, config, out / method, overwrite=overwrite, watcher=watcher)
     return runs
 
 
 def show_demo(runs: dict[str, Run], console: Console) -> None:
     """Print both results with their intervals."""
-    table = Table("trained on", "mAP on unseen handwriting", "90 % interval", "seconds", "run folder")
+    table = Table("trained on", "mAP on unseen handwriting", "90 % interval", "seconds")
     for title, run in runs.items():
         figures = run.metrics["test"]
         low, high = figures["interval_90"]
@@ -87,6 +109,8 @@ def show_demo(runs: dict[str, Run], console: Console) -> None:
             f"{100 * figures['mAP']:.1f}",
             f"{100 * low:.1f} to {100 * high:.1f}",
             f"{run.metrics['seconds']:.0f}",
-            str(run.path),
         )
     console.print(table)
+    console.print(
+        f"the runs are in {', '.join(str(run.path) for run in runs.values())}", highlight=False, soft_wrap=True
+    )

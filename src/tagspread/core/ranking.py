@@ -73,7 +73,7 @@ def rank_dtype(scores: Tensor) -> torch.dtype:
 def sort_rows(matrix: Tensor) -> Tensor:
     """Return ``matrix`` with each row in ascending order."""
     if matrix.device.type != "cpu":
-        return matrix.sort(dim=1).values
+        return matrix.contiguous().sort(dim=1).values
     result = matrix.clone(memory_format=torch.contiguous_format)
     rows = result.numpy()  # numpy sorts values alone, with vector instructions; torch always sorts an index along
     threads = _threads(rows.size)

@@ -11,14 +11,18 @@ SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", 
 
 
 def find_pictures(folder: str | Path) -> list[Path]:
-    """Return all picture files below ``folder``, sorted; links to folders are not followed, so loops cannot happen."""
+    """Return all picture files below ``folder``, sorted.
+
+    Hidden files and folders are left out: thumbnails, waste bins, macOS's ``._photo.jpg``. Links to folders are not
+    followed, so loops cannot happen.
+    """
     top = Path(folder)
     if not top.is_dir():
         raise TagspreadError(f"{top} is no folder; give the folder with the pictures.")
-    found = [
-        Path(where) / name
-        for where, _, names in os.walk(top)
-        for name in names
-        if Path(name).suffix.lower() in SUFFIXES
-    ]
+    found: list[Path] = []
+    for where, folders, names in os.walk(top):
+        folders[:] = [name for name in folders if not name.startswith(".")]  # os.walk goes on with what is left
+        found += [
+            Path(where) / name for name in names if Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
+        ]
     return sorted(found)

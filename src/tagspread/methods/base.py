@@ -13,9 +13,9 @@ Most methods write one of them. ``docs/methods`` says what each does; ``methods/
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from torch import Tensor
@@ -85,5 +85,5 @@ class Method:
 
 def check_share(option: str, value: float) -> None:
     """Raise unless an option is a share from 0 to 1."""
-    if not (0 <= value <= 1) or math.isnan(value):
-        raise TagspreadError(f"{option} is {value}; give a share from 0 to 1.")
+    if not isinstance(value, Real) or not 0 <= value <= 1:
+        raise TagspreadError(f"{option} is {value!r}; give a share from 0 to 1.")

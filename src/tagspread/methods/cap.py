@@ -40,6 +40,15 @@ class CAP(Method):
     def __post_init__(self) -> None:
         check_share("keep_pos", self.keep_pos)
         check_share("keep_neg", self.keep_neg)
+        if self.priors is not None and not isinstance(self.priors, dict):
+            raise TagspreadError(f"priors is {self.priors!r}; give a share by class name, such as {{'cat': 0.2}}.")
+        for name, value in (self.priors or {}).items():
+            check_share(f"the prior of {name!r}", value)
+
+    def start(self, labelled: Labelled) -> State:
+        """Raise for a prior of a class that there is not, now rather than after the warm-up."""
+        self._priors(labelled.classes)
+        return super().start(labelled)
 
     def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
         """Rank each class's scores and cut at its quotas."""

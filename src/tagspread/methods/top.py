@@ -51,8 +51,10 @@ class TopK(Method):
     k: int | None = None
 
     def __post_init__(self) -> None:
-        if self.k is not None and self.k < 1:
-            raise TagspreadError(f"k is {self.k}; give each picture at least one tag, or leave it to the average.")
+        if self.k is not None and (not isinstance(self.k, int) or self.k < 1):
+            raise TagspreadError(
+                f"k is {self.k!r}; give each picture a whole number of tags, at least one, or leave it to the average."
+            )
 
     def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
         """Take the k highest classes of each row."""

@@ -34,7 +34,9 @@ class Watcher:
     def note(self, text: str) -> None:
         """Say something once."""
         if not self.quiet:
-            (self._progress.console if self._progress else self.console).print(text, highlight=False, soft_wrap=True)
+            (self._progress.console if self._progress else self.console).print(
+                text, highlight=False, markup=False, soft_wrap=True
+            )
 
     def decoding(self, done: int, total: int) -> None:
         """Show how many pictures are decoded."""

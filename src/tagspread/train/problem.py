@@ -83,9 +83,10 @@ class Problem:
             raise TagspreadError("no labelled picture carries any tag; there is nothing to learn to recognise.")
         notes = []
         if missing := [name for name, count in zip(self.classes, positives, strict=True) if not count]:
+            verb = "has" if len(missing) == 1 else "have"
             notes.append(
-                f"{_listed(missing)} {'has' if len(missing) == 1 else 'have'} no labelled picture: it cannot be "
-                "learnt and gets no pseudo-positives. Tag at least a few."
+                f"{_listed(missing)} {verb} no labelled picture, so cannot be learnt and will get no pseudo-positives; "
+                "tag at least a few."
             )
         if (n := len(self.labelled)) < (q := len(self.classes)):
             notes.append(f"{n} labelled pictures for {q} classes: expect little of the rare ones.")

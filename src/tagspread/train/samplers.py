@@ -19,6 +19,8 @@ def stream(rows: np.ndarray, start: int, count: int, seed: int, which: int) -> n
     >>> bool((np.concatenate(parts) == together).all()), sorted(together[:5].tolist())
     (True, [0, 1, 2, 3, 4])
     """
+    if count == 0:
+        return rows[:0]
     size = len(rows)
     first, last = start // size, (start + count - 1) // size
     passes = [np.random.default_rng([seed, which, cycle]).permutation(size) for cycle in range(first, last + 1)]

@@ -22,7 +22,6 @@ from tagspread.train.folder import RunFolder
 from tagspread.train.head import fit_head
 from tagspread.train.loop import train_loop
 from tagspread.train.problem import Problem
-from tagspread.train.score import score
 from tagspread.train.state import TrainState, plan_stages
 from tagspread.vision.backbones import TagNet, build_network
 
@@ -96,7 +95,7 @@ def run_training(
                 for note in notes:
                     watcher.note(f"note: {note}")
                 state = _fresh(network, problem, config, folder, device, watcher)
-            train_loop(problem, config, state, _Recording(watcher, folder, state, writer))
+            train_loop(problem, state, _Recording(watcher, folder, state, writer))
             return _finish(problem, config, folder, state, time.perf_counter() - started)
     except (torch.OutOfMemoryError, MemoryError):
         raise TagspreadError(
@@ -184,9 +183,7 @@ def _finish(problem: Problem, config: TrainConfig, folder: RunFolder, state: Tra
     for part, rows in (("test", problem.test), ("held_out", problem.held_out)):
         if not len(rows):
             continue
-        scores = score(
-            chosen, problem.store, rows, device=state.device, batch=config.score_batch, precision=config.precision
-        )
+        scores = state.score(chosen, problem.store, rows)
         truth = torch.from_numpy(problem.y[rows]).to(state.device)
         value, skipped = mean_average_precision(scores, truth, return_skipped=True)
         metrics[part] = {

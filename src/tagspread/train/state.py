@@ -20,6 +20,7 @@ from tagspread.train.config import LOSSES, TrainConfig
 from tagspread.train.ema import EMA
 from tagspread.train.optim import make_optimizer, make_schedule, train_mode
 from tagspread.train.problem import Problem
+from tagspread.train.score import score
 from tagspread.train.step import Step
 from tagspread.vision.backbones import TagNet
 
@@ -93,8 +94,9 @@ class TrainState:
         self.figures: dict[str, float] = {}
         self.log: list[dict[str, Any]] = []
         self.epoch = self.step = self.read_labelled = self.read_pile = 0
-        self.loss_sum = 0.0
+        self.loss_sum: Tensor | float = 0.0  # on the device while an epoch runs
         self.begun = False
+        self.score = partial(score, device=device, batch=config.score_batch, precision=config.precision)
 
     @property
     def stage_index(self) -> int:
@@ -158,8 +160,9 @@ class TrainState:
         """Put the student into training."""
         train_mode(self.student, self.config.batch_norm)
 
-    def after_step(self) -> None:
+    def after_step(self, loss: Tensor) -> None:
         """Advance what follows the student: schedule, teacher, counters."""
+        self.loss_sum = self.loss_sum + loss
         stage = self.stages[self.stage_index]
         self.schedule.step()
         self.ema.update()
@@ -208,6 +211,7 @@ class TrainState:
             "data": self.fingerprint,
             "ema_steps": self.ema.steps,
             "log": self.log,
+            "loss_sum": float(self.loss_sum),
             **{name: getattr(self, name) for name in _COUNTERS},
         }
         if self.begun:
@@ -227,7 +231,7 @@ class TrainState:
             self.targets = Targets(targets["labels"], targets.get("weight"))
         for name in _COUNTERS:
             setattr(self, name, saved.facts[name])
-        self.ema.steps, self.log = saved.facts["ema_steps"], saved.facts["log"]
+        self.ema.steps, self.log, self.loss_sum = (saved.facts[name] for name in ("ema_steps", "log", "loss_sum"))
         if self.begun:
             self._make_optimizer()
             groups = [{k: tuple(v) if k == "betas" else v for k, v in group.items()} for group in saved.facts["groups"]]
@@ -257,4 +261,4 @@ class TrainState:
             )
 
 
-_COUNTERS = ("epoch", "step", "read_labelled", "read_pile", "loss_sum", "begun", "figures")
+_COUNTERS = ("epoch", "step", "read_labelled", "read_pile", "begun", "figures")

@@ -10,7 +10,6 @@ import difflib
 import itertools
 from typing import NamedTuple
 
-import timm
 import torch
 from torch import Tensor, nn
 
@@ -90,7 +89,9 @@ def _plan(name: str) -> _Plan:
         return _Plan("resnet50", "torchvision")
     if name == "resnet50_v1":
         return _Plan("resnet50", None)
-    if not timm.is_model(name):
+    import timm  # takes as long to import as torch itself, so only where it is needed
+
+    if not timm.is_model(name) or ("." in name and not timm.is_model_pretrained(name)):
         known = ["small", "resnet50_v1", *timm.list_models()]
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         raise TagspreadError(
@@ -120,13 +121,15 @@ def build_network(
     plan = _plan(name)
     backbone, found = _backbone(name, plan, weights)
     channels = int(backbone.num_features)  # type: ignore[arg-type]
-    top = LinearHead(channels, classes) if head == "linear" else MLDecoder(channels, classes)
+    pooled = int(getattr(backbone, "head_hidden_size", channels))  # some widen what they pooled
+    top = LinearHead(pooled, classes) if head == "linear" else MLDecoder(channels, classes)
+    usual = getattr(backbone, "pretrained_cfg", {})  # what timm says of this network, where the weights say nothing
     mean, std = {
-        "weights": (found.mean, found.std),
+        "weights": (found.mean or usual.get("mean", IMAGENET_MEAN), found.std or usual.get("std", IMAGENET_STD)),
         "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
         "none": ((0.0,) * 3, (1.0,) * 3),
     }[normalize]
-    return TagNet(backbone, top, mean, std)
+    return TagNet(backbone, top, tuple(mean), tuple(std))
 
 
 def _backbone(name: str, plan: _Plan, weights: str) -> tuple[nn.Module, Weights]:
@@ -136,9 +139,9 @@ def _backbone(name: str, plan: _Plan, weights: str) -> tuple[nn.Module, Weights]
             raise TagspreadError("backbone 'small' has no pretrained weights; it trains from scratch, so give 'none'.")
         return SmallNet(), Weights({}, (0.5,) * 3, (0.5,) * 3)
     if weights == "pretrained" and plan.download == "timm":
-        network = timm_download(name)
-        about = dict(network.pretrained_cfg)  # type: ignore[arg-type]
-        return network, Weights({}, tuple(about["mean"]), tuple(about["std"]))
+        return timm_download(name), Weights({})
+    import timm
+
     network = timm.create_model(plan.architecture, pretrained=False, num_classes=0)
     if name == "resnet50_v1":
         _original_strides(network)
@@ -163,7 +166,8 @@ def _original_strides(network: nn.Module) -> None:
 
 def _load(network: nn.Module, found: Weights, name: str) -> None:
     """Load strictly, but for the classifier: a silent mismatch would train a half-random network."""
-    ours, given = network.state_dict(), without_classifier(found.tensors)
+    ours = network.state_dict()
+    given = without_classifier(found.tensors, ours)
     missing = [key for key in ours if key not in given and not key.endswith("num_batches_tracked")]
     foreign = [key for key in given if key not in ours]
     wrong = [key for key in given if key in ours and given[key].shape != ours[key].shape]

@@ -19,12 +19,13 @@ class LinearHead(nn.Linear):
 
 
 class MLDecoder(nn.Module):
-    """One fixed query per class over the feature map (B x C x H x W)."""
+    """One fixed query per class over the feature map (B x C x H x W), or a transformer's (B x H x W x C, B x N x C)."""
 
     wants_map = True
 
     def __init__(self, channels: int, classes: int, embedding: int = 768, heads: int = 8, hidden: int = 2048) -> None:
         super().__init__()
+        self.channels = channels
         self.project = nn.Sequential(nn.Linear(channels, embedding), nn.ReLU())
         self.queries = nn.Parameter(torch.randn(classes, embedding))
         self.norm_query, self.norm_attended, self.norm_out = (nn.LayerNorm(embedding) for _ in range(3))
@@ -38,7 +39,8 @@ class MLDecoder(nn.Module):
 
     def embed(self, features: Tensor) -> Tensor:
         """Return one embedding per picture and class (B x classes x embedding)."""
-        places = self.project(features.flatten(2).transpose(1, 2))
+        convolutional = features.ndim == 4 and features.shape[1] == self.channels
+        places = self.project(features.flatten(2).transpose(1, 2) if convolutional else features.flatten(1, -2))
         query = self.norm_query(self.queries).expand(len(features), -1, -1)
         attended = self.norm_attended(query + self.attention(query, places, places, need_weights=False)[0])
         return self.norm_out(attended + self.feed_forward(attended))  # type: ignore[no-any-return]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import socket
+from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,15 +15,26 @@ from torch import Tensor, nn
 from tagspread.errors import TagspreadError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-CLASSIFIERS = ("fc.", "classifier.", "head.fc.", "head.")  # the part that knows ImageNet's classes, left behind
+# where timm's and torchvision's networks keep the part that knows ImageNet's classes
+CLASSIFIERS = (
+    "fc.",
+    "classifier.",
+    "classif.",
+    "last_linear.",
+    "head.",
+    "head_dist.",
+    "heads.",
+    "heads_dist.",
+    "aux_head.",
+)
 
 
 class Weights(NamedTuple):
     """A network's tensors by name, and the normalisation they were trained with."""
 
     tensors: dict[str, Tensor]
-    mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD
+    mean: tuple[float, ...] | None = None  # not said
+    std: tuple[float, ...] | None = None
     source: str = ""
 
 
@@ -41,19 +54,19 @@ def read_weights(path: str | Path) -> Weights:
             ) from None
         return Weights(
             _as_float(tensors),
-            _numbers(about.get("mean"), IMAGENET_MEAN),
-            _numbers(about.get("std"), IMAGENET_STD),
+            _numbers(file, about, "mean"),
+            _numbers(file, about, "std"),
             about.get("source", file.name),
         )
     try:
         loaded = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds; all mean that the file is not plain tensors
-        first = str(error).splitlines()[0]
         raise TagspreadError(
-            f"weights: {file} does not hold plain tensors ({first}); convert it to safetensors where you trust it."
+            f"weights: {file} does not hold plain tensors ({_first_line(error)}); "
+            "convert it to safetensors where you trust it."
         ) from None
-    tensors = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
-    if not tensors or not all(isinstance(value, Tensor) for value in tensors.values()):
+    tensors = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else loaded
+    if not isinstance(tensors, dict) or not tensors or not all(isinstance(value, Tensor) for value in tensors.values()):
         raise TagspreadError(f"weights: {file} holds no dictionary of tensors; save model.state_dict().")
     return Weights(_as_float(tensors), source=file.name)
 
@@ -64,7 +77,7 @@ def torchvision_resnet50() -> Weights:
 
     try:
         tensors = ResNet50_Weights.IMAGENET1K_V1.get_state_dict(progress=False, check_hash=True)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: a file that arrived damaged
         raise no_download("resnet50", error) from None
     return Weights(dict(tensors), source="torchvision ResNet50_Weights.IMAGENET1K_V1")
 
@@ -74,7 +87,7 @@ def timm_download(name: str) -> nn.Module:
     import timm
     from huggingface_hub import constants
 
-    online = constants.HF_HUB_OFFLINE
+    before = constants.HF_HUB_OFFLINE
     try:
         socket.getaddrinfo("huggingface.co", 443)
     except OSError:
@@ -84,25 +97,40 @@ def timm_download(name: str) -> nn.Module:
     except (OSError, RuntimeError) as error:
         raise no_download(name, error) from None
     finally:
-        constants.HF_HUB_OFFLINE = online
+        constants.HF_HUB_OFFLINE = before
 
 
 def no_download(backbone: str, error: Exception) -> TagspreadError:
     """Return the error for weights that cannot be had from here."""
     return TagspreadError(
-        f"the pretrained weights of {backbone} could not be downloaded ({str(error).splitlines()[0][:120]}). "
+        f"the pretrained weights of {backbone} could not be downloaded ({_first_line(error)[:120]}). "
         "Give a file with --weights FILE, start untrained with --weights none, or choose another --backbone."
     )
 
 
-def without_classifier(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out the old classifier; ours has other classes."""
-    return {name: value for name, value in tensors.items() if not name.startswith(CLASSIFIERS)}
+def without_classifier(tensors: dict[str, Tensor], ours: Container[str]) -> dict[str, Tensor]:
+    """Leave out the old classifier, as ours has other classes, but nothing that our network has a place for."""
+    return {name: value for name, value in tensors.items() if name in ours or not name.startswith(CLASSIFIERS)}
 
 
 def _as_float(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
 
 
-def _numbers(text: str | None, otherwise: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(float(word) for word in text.split()) if text else otherwise
+def _numbers(file: Path, about: dict[str, str], key: str) -> tuple[float, ...] | None:
+    """Return one number per colour from a file's metadata."""
+    if key not in about:
+        return None
+    try:
+        numbers = tuple(float(word) for word in about[key].replace(",", " ").split())
+    except ValueError:
+        numbers = ()
+    if len(numbers) != 3 or not all(map(math.isfinite, numbers)) or (key == "std" and min(numbers) <= 0):
+        raise TagspreadError(
+            f"weights: {file} says that its {key} is {about[key]!r}; write three numbers: '0.5 0.5 0.5'."
+        )
+    return numbers
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,180 @@
+"""`tagspread train` as a user runs it: pictures and a CSV on disk, killed and resumed."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.torch import load_file
+
+import tagspread as ts
+from tagspread.data.digits import CLASSES, digit_canvases
+
+QUICK = ["--backbone", "small", "--weights", "none", "--image-size", "24", "--batch", "32", "--lr", "0.003"]
+QUICK += ["--preset", "paper", "--warmup-epochs", "2", "--epochs", "6", "--set", "flip=false", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """120 pictures, 30 of them tagged in labels.csv, 20 in test.csv, one broken."""
+    top = tmp_path_factory.mktemp("pictures")
+    drawn, _ = digit_canvases(120, 1, seed=0)
+    for i, picture in enumerate(drawn.pictures):
+        Image.fromarray(picture.transpose(1, 2, 0)).save(top / f"canvas {i:03}.png")
+    (top / "broken.png").write_bytes((top / "canvas 000.png").read_bytes()[:100])
+    for name, rows in (("labels.csv", range(30)), ("test.csv", range(30, 50))):
+        with (top / name).open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["image", "tags"])
+            for i in rows:
+                writer.writerow(
+                    [f"canvas {i:03}.png", "|".join(c for c, on in zip(CLASSES, drawn.y[i], strict=True) if on)]
+                )
+    return top
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "tagspread", "train", *map(str, arguments)]
+
+
+def run(*arguments):
+    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False)
+
+
+def start(folder, out):
+    return [folder, "--labels", folder / "labels.csv", "--test-labels", folder / "test.csv", "--out", out, *QUICK]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    result = run(*start(folder, out))
+    assert result.returncode == 0, result.stderr
+    return out, result.stdout
+
+
+def same_weights(one, other):
+    for name in ("model.safetensors", "ema.safetensors"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def test_what_a_person_reads(uninterrupted):
+    out, text = uninterrupted
+    assert "broken.png" in text  # named
+    assert "1 of 121 pictures cannot be read and are left out" in text
+    assert "epoch 7 main | loss" in text
+    assert "test mAP" in text.splitlines()[-1]
+    assert "Traceback" not in text
+    assert json.loads((out / "config.json").read_text())["settings"]["epochs"] == 6
+
+
+def wait_for_epoch(out, epoch):
+    for _ in range(600):
+        log = out / "log.jsonl"
+        if log.is_file() and len(log.read_text().splitlines()) > epoch:
+            return
+        time.sleep(0.02)
+    raise AssertionError("the run did not get there")
+
+
+@pytest.mark.parametrize("epoch", [0, 4])
+def test_killed_without_warning_and_resumed_bit_for_bit(folder, uninterrupted, tmp_path, epoch):
+    out = tmp_path / "run"
+    process = subprocess.Popen(command(*start(folder, out)), stdout=subprocess.DEVNULL)
+    wait_for_epoch(out, epoch)
+    time.sleep(0.05 * epoch)  # somewhere in the next epoch
+    process.kill()
+    process.wait()
+    assert not (out / "metrics.json").exists()
+    result = run("--resume", out, "--device", "cpu")
+    assert result.returncode == 0, result.stderr
+    same_weights(uninterrupted[0], out)
+
+
+def test_terminated_it_saves_and_says_how_to_go_on(folder, uninterrupted, tmp_path):
+    out = tmp_path / "run"
+    process = subprocess.Popen(
+        command(*start(folder, out)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    wait_for_epoch(out, 2)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert f"tagspread train --resume {out}" in said
+    assert run("--resume", out, "--device", "cpu", "--quiet").returncode == 0
+    same_weights(uninterrupted[0], out)
+
+
+def test_bad_calls_are_one_message_and_exit_code_2(folder, uninterrupted, tmp_path):
+    out, _ = uninterrupted
+    for arguments, words in [
+        ([], "--labels FILE and --out RUN"),
+        (start(folder, out), "holds another run"),
+        (["--resume", tmp_path / "nothing"], "is not the folder of a run"),
+        (["--resume", out, "--epochs", "3"], "give no other setting"),
+        ([*start(folder, tmp_path / "x"), "--method", "capp"], "Did you mean 'cap'"),
+        ([*start(folder, tmp_path / "x"), "--set", "ephocs=3"], "Did you mean 'epochs'"),
+        ([*start(folder, tmp_path / "x"), "--set", "nonsense"], "NAME=VALUE"),
+    ]:
+        result = run(*arguments)
+        assert result.returncode == 2, result.stderr
+        assert words in " ".join(result.stderr.split())
+        assert "Traceback" not in result.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_python_gives_the_same_as_the_command(folder, uninterrupted, tmp_path):
+    settings: dict[str, Any] = {"backbone": "small", "weights": "none", "image_size": 24, "batch": 32, "lr": 0.003}
+    settings |= {"warmup_epochs": 2, "epochs": 6, "flip": False}
+    result = ts.train(
+        folder,
+        folder / "labels.csv",
+        tmp_path / "run",
+        test_labels=folder / "test.csv",
+        preset="paper",
+        device="cpu",
+        cache=tmp_path / "cache",
+        quiet=True,
+        **settings,
+    )
+    assert load_file(result.path / "ema.safetensors").keys()
+    same_weights(uninterrupted[0], result.path)
+    assert any((tmp_path / "cache").iterdir())
+
+
+def test_arrays_in_every_layout(tmp_path):
+    drawn, unseen = digit_canvases(80, 20, seed=0)
+    y = drawn.y.copy()
+    y[20:] = -1
+    quick: dict[str, Any] = {
+        "backbone": "small",
+        "weights": "none",
+        "warmup_epochs": 1,
+        "epochs": 1,
+        "batch": 16,
+        "quiet": True,
+    }
+    figures = []
+    for name, change in [
+        ("first", lambda x: x),
+        ("last", lambda x: np.ascontiguousarray(x.transpose(0, 2, 3, 1))),
+        ("grey", lambda x: x[:, 0]),
+    ]:
+        result = ts.train(
+            change(drawn.pictures), y, tmp_path / name, test_images=change(unseen.pictures), test_labels=unseen.y,
+            classes=CLASSES, preset="paper", device="cpu", **quick,
+        )  # fmt: skip
+        figures.append(result.metrics["test"]["mAP"])
+    assert len(set(figures)) == 1
+    with pytest.raises(ValueError, match="test_images and test_labels belong together"):
+        ts.train(drawn.pictures, y, tmp_path / "x", test_images=unseen.pictures, device="cpu", **quick)
+    with pytest.raises(ValueError, match=r"labels have shape \(79, 10\) for 80 images"):
+        ts.train(drawn.pictures, y[1:], tmp_path / "x", device="cpu", **quick)
+    with pytest.raises(ValueError, match=r"images have shape \(80, 24\); give N x H x W x 3"):
+        ts.train(drawn.pictures[:, 0, :, 0], y, tmp_path / "x", device="cpu", **quick)

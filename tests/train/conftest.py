@@ -1,0 +1,54 @@
+"""A problem small enough to train on in a second, and the settings for it."""
+
+import numpy as np
+import pytest
+import torch
+
+from tagspread.data.digits import CLASSES, digit_canvases
+from tagspread.data.store import TensorStore
+from tagspread.train.config import TrainConfig
+from tagspread.train.console import Watcher
+from tagspread.train.problem import Problem
+
+TINY = {
+    "backbone": "small",
+    "weights": "none",
+    "image_size": 24,
+    "flip": False,
+    "cutout": 0.2,
+    "operations": ("TranslateX", "Contrast"),
+    "warmup_epochs": 2,
+    "epochs": 3,
+    "batch": 32,
+    "lr": 3e-3,
+    "score_batch": 128,
+}
+
+
+def make_problem(train=200, test=60, labelled=40, seed=0, device="cpu"):
+    drawn, unseen = digit_canvases(train, test, seed)
+    y = np.concatenate([drawn.y, unseen.y])
+    y[labelled:train] = -1
+    store = TensorStore(np.concatenate([drawn.pictures, unseen.pictures]), torch.device(device))
+    rows = np.arange(train + test)
+    return Problem(store, y, CLASSES, rows[:labelled], rows[labelled:train], rows[train:])
+
+
+@pytest.fixture
+def problem():
+    return make_problem()
+
+
+@pytest.fixture
+def tiny():
+    """TrainConfig of the tiny settings with changes."""
+
+    def make(**changes):
+        return TrainConfig(**{**TINY, **changes})
+
+    return make
+
+
+@pytest.fixture
+def silent():
+    return Watcher(quiet=True)

@@ -1,0 +1,365 @@
+"""Training as a whole, on tiny data: what it learns, that it repeats itself, and that it can be stopped anywhere."""
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tagspread.methods import METHODS
+from tagspread.methods.base import Method, Targets
+from tagspread.train import loop, session, state
+from tagspread.train.session import run_training
+from tagspread.train.step import Step
+from tagspread.train.stop import Interrupted, StopSignal
+
+from .conftest import make_problem
+
+
+def weights(run):
+    return load_file(run.path / "model.safetensors") | {
+        f"ema.{k}": v for k, v in load_file(run.path / "ema.safetensors").items()
+    }
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        assert torch.equal(one[name], other[name]), name
+
+
+def test_two_runs_with_one_seed_are_identical_and_the_folder_is_complete(problem, tiny, silent, tmp_path):
+    first, second = (run_training(problem, tiny(), tmp_path / name, watcher=silent) for name in "ab")
+    assert_same(weights(first), weights(second))
+    other = run_training(problem, tiny(seed=7), tmp_path / "c", watcher=silent)
+    assert not torch.equal(weights(first)["head.weight"], weights(other)["head.weight"])
+    log = [json.loads(line) for line in (first.path / "log.jsonl").read_text().splitlines()]
+    assert [line["stage"] for line in log] == ["warmup"] * 2 + ["main"] * 3
+    assert {"loss", "test_map_raw", "test_map_ema", "pseudo_positives", "flips", "seconds"} <= log[-1].keys()
+    assert json.loads((first.path / "labels.json").read_text())["classes"] == list(problem.classes)
+    assert json.loads((first.path / "config.json").read_text())["settings"]["seed"] == 1
+    metrics = json.loads((first.path / "metrics.json").read_text())
+    assert metrics["network"] == "ema"
+    assert metrics["test"]["mAP"] == pytest.approx(log[-1]["test_map_ema"])
+    low, high = metrics["test"]["interval_90"]
+    assert low < metrics["test"]["mAP"] < high
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_trains(method, problem, tiny, silent, tmp_path):
+    run = run_training(problem, tiny(method=method), tmp_path / "run", watcher=silent)
+    stages = {line["stage"] for line in run.log}
+    assert stages == ({"warmup", "main"} if METHODS[method].uses_pile else {"warmup"})
+    assert all(np.isfinite(line["loss"]) for line in run.log)
+
+
+def test_the_caller_s_random_numbers_are_left_alone(problem, tiny, silent, tmp_path):
+    torch.manual_seed(3)
+    expected = torch.rand(3)
+    torch.manual_seed(3)
+    run_training(problem, tiny(warmup_epochs=1, epochs=0, method="asl"), tmp_path / "run", watcher=silent)
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("at", [1, 3, 7, 12, 15])
+def test_stopped_at_any_step_and_resumed_gives_the_same_weights(at, problem, tiny, silent, tmp_path, monkeypatch):
+    whole = run_training(problem, tiny(), tmp_path / "whole", watcher=silent)
+    count = 0
+
+    class StopAfter(StopSignal):
+        @property
+        def asked(self):
+            nonlocal count
+            count += 1
+            return count == at
+
+        @asked.setter
+        def asked(self, value):
+            pass
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "StopSignal", StopAfter)
+        with pytest.raises(Interrupted):
+            run_training(problem, tiny(), tmp_path / "parts", watcher=silent)
+    resumed = run_training(problem, tiny(), tmp_path / "parts", resume=True, watcher=silent)
+    assert_same(weights(whole), weights(resumed))
+    keep = ("epoch", "stage", "test_map_raw", "test_map_ema", "pseudo_positives", "flips")
+    shorten = lambda log: [{k: v for k, v in line.items() if k in keep} for line in log]  # noqa: E731
+    assert shorten(resumed.log) == shorten(whole.log)
+
+
+def test_resuming_a_finished_run_changes_nothing(problem, tiny, silent, tmp_path):
+    run = run_training(problem, tiny(), tmp_path / "run", watcher=silent)
+    again = run_training(problem, tiny(), tmp_path / "run", resume=True, watcher=silent)
+    assert_same(weights(run), weights(again))
+    assert again.log == run.log
+
+
+def test_a_checkpoint_of_other_data_or_settings_is_refused(problem, tiny, silent, tmp_path):
+    run_training(problem, tiny(epochs=1), tmp_path / "run", watcher=silent)
+    with pytest.raises(ValueError, match=r"other settings: lr \(0.003 then, 0.1 now\)"):
+        run_training(problem, tiny(epochs=1, lr=0.1), tmp_path / "run", resume=True, watcher=silent)
+    with pytest.raises(ValueError, match="of other data"):
+        run_training(make_problem(labelled=41), tiny(epochs=1), tmp_path / "run", resume=True, watcher=silent)
+    with pytest.raises(ValueError, match="there is no checkpoint"):
+        run_training(problem, tiny(), tmp_path / "nothing", resume=True, watcher=silent)
+
+
+def test_method_state_is_saved(problem, tiny, silent, tmp_path, monkeypatch):
+    """A method that counts its epochs in its state, and labels by it."""
+
+    @dataclass(frozen=True)
+    class Counting(Method):
+        def start(self, labelled):
+            return {"epochs": torch.zeros(1)}
+
+        def targets(self, scores, labelled, state):
+            state["epochs"] += 1
+            return Targets((scores > 0).to(torch.int8), torch.full_like(scores, float(state["epochs"])))
+
+    monkeypatch.setitem(METHODS, "counting", Counting)
+    run = run_training(problem, tiny(method="counting"), tmp_path / "run", watcher=silent)
+    saved = load_file(run.path / "checkpoint" / "state.safetensors")
+    assert saved["method.epochs"].item() == 3
+    assert (saved["targets.weight"] == 3).all()
+
+
+def test_a_method_may_label_per_step_and_change_the_loss(problem, tiny, silent, tmp_path, monkeypatch):
+    seen = []
+
+    @dataclass(frozen=True)
+    class PerStep(Method):
+        per_step = True
+
+        def targets(self, scores, labelled, state):
+            return Targets(torch.full_like(scores, -1))
+
+        def step_targets(self, scores, targets, labelled, state):
+            seen.append(scores.shape)
+            return Targets((scores > 0).to(torch.int8), (scores.abs() > 0.1).float())
+
+        def loss(self, logits, targets, loss):
+            return 0 * loss(logits, targets.labels, targets.weight)
+
+    monkeypatch.setitem(METHODS, "per_step", PerStep)
+    run_training(problem, tiny(method="per_step", epochs=1), tmp_path / "run", watcher=silent)
+    plan = state.plan_stages(problem, tiny(), PerStep())[1]
+    assert seen == [(plan.batch_pile, 10)] * plan.steps
+
+
+def test_loss_sum_and_mean_mean(problem, tiny, tmp_path):
+    """Against the formulas, on one batch."""
+    from tagspread import asl_loss
+    from tagspread.vision.backbones import build_network
+
+    logits = torch.randn(32, 10)
+    labels = torch.randint(-1, 2, (32, 10)).float()
+    weight = torch.rand(32, 10)
+    for reduction in ("sum", "mean_mean"):
+        config = tiny(reduction=reduction, pile_weight=0.5, warmup_epochs=0)
+        now = state.TrainState(
+            build_network("small", 10, weights="none"), problem, config, torch.device("cpu"), tmp_path
+        )
+        stage = now.stages[0]
+        n, m = stage.batch_labeled, stage.batch_pile
+        known = asl_loss(logits[:n], labels[:n], weight=weight[:n])
+        pile = asl_loss(logits[n:], labels[n:], weight=weight[n:])
+        expected = known + 0.5 * pile if reduction == "sum" else known / n + 0.5 * pile / m
+        torch.testing.assert_close(now._loss(stage, logits, labels, weight), expected)
+
+
+def test_acceptance_13_batch_sizes_follow_the_labelled_share(tiny):
+    """The released batch sizes for the four shares, and any other share."""
+    for share, batch, known, warm in [(0.05, 64, 4, 16), (0.1, 64, 8, 32), (0.15, 32, 6, 48), (0.2, 32, 8, 64)]:
+        n = int(share * 5717)
+        problem = make_problem(train=400, test=10)
+        big = replace(problem, labelled=np.arange(20), pile=np.arange(20, 400))
+        object.__setattr__(big, "labelled", np.arange(n))
+        object.__setattr__(big, "pile", np.arange(n, 5717))
+        stages = state.plan_stages(big, tiny(batch=batch, warmup_epochs=12, epochs=28), METHODS["cap"]())
+        assert (stages[0].batch_labeled, stages[1].batch_labeled, stages[1].batch_pile) == (warm, known, batch - known)
+        assert stages[1].steps == -(-(5717 - n) // (batch - known))
+
+
+def test_held_out_selection_keeps_the_best_and_never_looks_at_the_test_part(problem, tiny, silent, tmp_path):
+    run = run_training(problem, tiny(selection="held_out", held_out=0.25), tmp_path / "run", watcher=silent)
+    figures = [max(line["held_out_map_raw"], line["held_out_map_ema"]) for line in run.log]
+    assert run.metrics["held_out"]["mAP"] == pytest.approx(max(figures))
+    assert run.metrics["held_out"]["pictures"] == 10
+    assert (run.path / "best.safetensors").is_file()
+    blind = replace(problem, test=problem.test[:0])
+    again = run_training(blind, tiny(selection="held_out", held_out=0.25), tmp_path / "blind", watcher=silent)
+    assert_same(load_file(run.path / "best.safetensors"), load_file(again.path / "best.safetensors"))
+
+
+def test_best_on_test_is_named_as_what_it_is(problem, tiny, silent, tmp_path):
+    run = run_training(problem, tiny(selection="test_best"), tmp_path / "run", watcher=silent)
+    best = max(max(line["test_map_raw"], line["test_map_ema"]) for line in run.log)
+    assert run.metrics["test"]["mAP"] == pytest.approx(best)
+    assert "chosen on the test part" in run.metrics["warning"]
+    with pytest.raises(ValueError, match="there is no test part"):
+        run_training(
+            replace(problem, test=problem.test[:0]), tiny(selection="test_best"), tmp_path / "x", watcher=silent
+        )
+
+
+def test_start_of_the_main_stage_from_the_average(problem, tiny, silent, tmp_path, monkeypatch):
+    begun = []
+    original = state.TrainState.begin_stage
+
+    def spy(self):
+        teacher = {k: v.clone() for k, v in self.ema.model.state_dict().items()}
+        original(self)
+        begun.append((teacher, {k: v.clone() for k, v in self.student.state_dict().items()}))
+
+    monkeypatch.setattr(state.TrainState, "begin_stage", spy)
+    run_training(problem, tiny(warm_start_from="ema", epochs=1), tmp_path / "run", watcher=silent)
+    assert_same(*begun[1])
+
+
+def test_nan_loss_stops_names_the_step_and_keeps_the_checkpoint(problem, tiny, silent, tmp_path, monkeypatch):
+    calls = 0
+    original = Step.__call__
+
+    def poisoned(self, *batch):
+        nonlocal calls
+        calls += 1
+        return original(self, *batch) * (float("nan") if calls == 9 else 1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Step, "__call__", poisoned)
+        with pytest.raises(ValueError, match=r"the loss became nan at epoch 2, step \d.*last good checkpoint is kept"):
+            run_training(problem, tiny(warmup_batch=10), tmp_path / "run", watcher=silent)
+    resumed = run_training(problem, tiny(warmup_batch=10), tmp_path / "run", resume=True, watcher=silent)
+    whole = run_training(problem, tiny(warmup_batch=10), tmp_path / "whole", watcher=silent)
+    assert_same(weights(whole), weights(resumed))
+
+
+def test_out_of_memory_names_what_to_lower(problem, tiny, silent, tmp_path, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Step, "__call__", full)
+    with pytest.raises(ValueError, match=r"out of memory on cpu. Lower batch \(now 32\)"):
+        run_training(problem, tiny(), tmp_path / "run", watcher=silent)
+
+
+def test_a_full_disk_is_found_before_training(problem, tiny, silent, tmp_path, monkeypatch):
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(ValueError, match=r"has 0.0 GB free but the run needs"):
+        run_training(problem, tiny(), tmp_path / "run", watcher=silent)
+
+
+def test_the_output_folder_is_the_user_s(problem, tiny, silent, tmp_path):
+    quick = tiny(warmup_epochs=1, method="asl")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "diary.txt").write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match="holds files that are not of a run"):
+            run_training(problem, quick, tmp_path / "notes", overwrite=overwrite, watcher=silent)
+    with pytest.raises(ValueError, match="is a file"):
+        run_training(problem, quick, tmp_path / "notes" / "diary.txt", watcher=silent)
+    run_training(problem, quick, tmp_path / "run", watcher=silent)
+    (tmp_path / "run" / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match="holds another run"):
+        run_training(problem, quick, tmp_path / "run", watcher=silent)
+    run_training(problem, quick, tmp_path / "run", overwrite=True, watcher=silent)
+    assert (tmp_path / "run" / "mine.txt").read_text() == "mine"  # only what a run writes is replaced
+
+
+def test_unwritable_folder(problem, tiny, silent, tmp_path, monkeypatch):
+    def refuse(self, *_args, **_kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(ValueError, match=r"cannot be written to .Permission denied"):
+        run_training(problem, tiny(), tmp_path / "run", watcher=silent)
+
+
+def test_problems_that_cannot_be_learnt(problem, tiny, silent, tmp_path):
+    def run(problem, **changes):
+        run_training(problem, tiny(**changes), tmp_path / "run", watcher=silent)
+
+    with pytest.raises(ValueError, match="the pile of unlabelled pictures is empty"):
+        run(replace(problem, pile=problem.pile[:0]))
+    with pytest.raises(ValueError, match="no picture is labelled"):
+        run(replace(problem, labelled=problem.labelled[:0]))
+    with pytest.raises(ValueError, match="no labelled picture carries any tag"):
+        run(replace(problem, y=np.zeros_like(problem.y)))
+    with pytest.raises(ValueError, match="batch_labeled is 41 but there are 40 labelled"):
+        run(problem, batch_labeled=41, batch=64)
+    with pytest.raises(ValueError, match="warmup_batch is 41 but there are 40 labelled pictures"):
+        run(problem, warmup_batch=41)
+    with pytest.raises(ValueError, match="leave room for the pile"):
+        run(problem, batch_labeled=32)
+    with pytest.raises(ValueError, match="is in more than one part"):
+        replace(problem, test=problem.pile[:3])
+    with pytest.raises(ValueError, match="leave nothing to train"):
+        run(problem, warmup_epochs=0, epochs=0)
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_class_a_missing_class_and_fewer_labels_than_classes_are_said_and_work(problem, tiny, silent, tmp_path):
+    one = replace(problem, y=problem.y[:, :1], classes=("0",))
+    assert "one class only" in " ".join(one.check_trainable(True))
+    run_training(one, tiny(), tmp_path / "one", watcher=silent)
+    y = problem.y.copy()
+    y[problem.labelled, 9] = 0
+    missing = replace(problem, y=y)
+    assert "9 has no labelled picture" in " ".join(missing.check_trainable(True))
+    run = run_training(missing, tiny(), tmp_path / "missing", watcher=silent)
+    saved = load_file(run.path / "checkpoint" / "state.safetensors")
+    assert (saved["targets.labels"][:, 9] != 1).all()
+    few = replace(problem, labelled=problem.labelled[:6])
+    assert "6 labelled pictures for 10 classes" in " ".join(few.check_trainable(True))
+    run_training(few, tiny(batch=500), tmp_path / "few", watcher=silent)  # a batch larger than the set is cut down
+
+
+def test_fitted_head_starts_better_than_a_random_one(silent, tmp_path, tiny):
+    from sklearn.linear_model import LogisticRegression
+
+    from tagspread.train.head import fit_logistic
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 4)).astype(np.float32)
+    y = (x @ rng.normal(size=(4, 3)) + rng.normal(size=(80, 3)) > 0).astype(np.int8)
+    fitted = fit_logistic(torch.from_numpy(x)[None], torch.from_numpy(y), torch.zeros(3, 5), ridge=0.1)
+    for k in range(3):
+        reference = LogisticRegression(C=1 / (80 * 0.1), tol=1e-8).fit(x, y[:, k])
+        np.testing.assert_allclose(fitted[k, :4], reference.coef_[0], atol=2e-3)
+        np.testing.assert_allclose(fitted[k, 4], reference.intercept_[0], atol=2e-3)
+    problem = make_problem(train=300, labelled=100)
+    config = tiny(start="fitted_head", warmup_epochs=0, epochs=1, lr=0.0, weight_decay=0.0, batch_norm="frozen")
+    run = run_training(problem, config, tmp_path / "run", watcher=silent)
+    random = run_training(problem, replace(config, start="warmup"), tmp_path / "random", watcher=silent)
+    assert run.metrics["test"]["mAP"] > random.metrics["test"]["mAP"]
+    with pytest.raises(ValueError, match="which fits a linear head"):
+        run_training(problem, replace(config, head="ml_decoder"), tmp_path / "x", watcher=silent)
+
+
+def test_unknown_labels_of_labelled_rows_take_no_part(problem, tiny, silent, tmp_path):
+    """Turning an unknown entry's row order around changes nothing; making it known does."""
+    y = problem.y.copy()
+    y[problem.labelled[:20], 0] = -1
+    unknown = replace(problem, y=y)
+    run = run_training(unknown, tiny(epochs=1), tmp_path / "unknown", watcher=silent)
+    labels = load_file(run.path / "checkpoint" / "state.safetensors")["targets.labels"]
+    known = y[problem.labelled[20:], 0]
+    assert int((labels[:, 0] == 1).sum()) == (known == 1).sum() * len(problem.pile) // 20
+
+
+def test_devices(monkeypatch):
+    assert session.choose_device("cpu").type == "cpu"
+    with pytest.raises(ValueError, match="device 'gpu' cannot be used"):
+        session.choose_device("gpu")
+
+
+def test_tensorboard_missing_is_one_message(problem, tiny, silent, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ValueError, match=r"pip install 'tagspread\[tensorboard\]'"):
+        run_training(problem, tiny(), tmp_path / "run", watcher=silent, tensorboard=True)

@@ -1,0 +1,164 @@
+"""The loop's parts on their own: samplers, EMA, optimiser and schedule, configuration, feed."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from tagspread.data.store import TensorStore
+from tagspread.train import feed
+from tagspread.train.config import PRESETS, TrainConfig, make_config
+from tagspread.train.console import epoch_line
+from tagspread.train.ema import EMA
+from tagspread.train.feed import strong_batches
+from tagspread.train.optim import make_optimizer, make_schedule, train_mode
+from tagspread.train.samplers import LABELLED, PILE, stream
+from tagspread.train.score import score
+from tagspread.vision.augment import Views
+from tagspread.vision.backbones import build_network
+
+
+@given(size=st.integers(1, 12), cuts=st.lists(st.integers(0, 30), min_size=1, max_size=5), seed=st.integers(0, 5))
+def test_a_stream_read_in_pieces_is_the_stream(size, cuts, seed):
+    rows = np.arange(100, 100 + size)
+    whole = stream(rows, 0, sum(cuts), seed, PILE)
+    starts = np.cumsum([0, *cuts])
+    pieces = [stream(rows, int(at), n, seed, PILE) for at, n in zip(starts, cuts, strict=False)]
+    np.testing.assert_array_equal(np.concatenate(pieces), whole)
+    for at in range(0, sum(cuts) - size + 1, size):  # each pass shows every row once
+        assert sorted(whole[at : at + size]) == list(rows)
+
+
+def test_streams_and_passes_differ():
+    rows = np.arange(50)
+    one = stream(rows, 0, 100, 1, PILE)
+    assert (one[:50] != one[50:]).any()
+    assert (one != stream(rows, 0, 100, 1, LABELLED)).any()
+    assert (one != stream(rows, 0, 100, 2, PILE)).any()
+
+
+def test_ema_is_the_average_of_what_it_saw():
+    student = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    for warmup in (False, True):
+        ema = EMA(student, decay=0.9, warmup=warmup)
+        expected = {k: v.double().clone() for k, v in student.state_dict().items()}
+        for t in range(5):
+            with torch.no_grad():
+                for value in student.state_dict().values():
+                    value.copy_(torch.rand(value.shape) * 5)
+            decay = min(0.9, (1 + t) / (10 + t)) if warmup else 0.9
+            for name, value in student.state_dict().items():
+                expected[name] = decay * expected[name] + (1 - decay) * value.double()
+            ema.update()
+        for name, value in ema.model.state_dict().items():
+            if value.is_floating_point():
+                torch.testing.assert_close(value.double(), expected[name], rtol=1e-5, atol=1e-6)
+            else:
+                assert value == student.state_dict()[name]  # a counter is copied, not averaged
+        ema.restart()
+        assert all((v == student.state_dict()[k]).all() for k, v in ema.model.state_dict().items())
+    assert not any(p.requires_grad for p in ema.model.parameters())
+
+
+def test_acceptance_4_one_cycle():
+    """Made for 40 epochs: 4e-6 at the start, 1e-4 after a fifth, 3.09e-5 after 28."""
+    network = build_network("small", 2, weights="none")
+    optimizer = make_optimizer(network, TrainConfig(lr=1e-4))
+    per_epoch = 181
+    schedule = make_schedule(optimizer, 40 * per_epoch)
+    rates = []
+    for _ in range(28 * per_epoch):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert rates[0] == pytest.approx(4e-6)
+    assert max(rates) == pytest.approx(1e-4, rel=1e-4)
+    assert np.argmax(rates) / per_epoch == pytest.approx(8, abs=0.05)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(3.09e-5, rel=5e-3)
+    assert optimizer.param_groups[0]["betas"][0] == pytest.approx(0.919, abs=0.01)  # momentum is cycled, too
+
+
+def test_optimizer_groups():
+    network = build_network("small", 2, weights="none")
+    config = TrainConfig(lr=1e-3, lr_head=1e-2, weight_decay=0.5, decay_all=False)
+    groups = make_optimizer(network, config).param_groups
+    assert {(g["lr"], g["weight_decay"]) for g in groups} == {(1e-3, 0.5), (1e-3, 0.0), (1e-2, 0.5), (1e-2, 0.0)}
+    assert all(p.ndim > 1 for g in groups if g["weight_decay"] for p in g["params"])
+    assert sum(len(g["params"]) for g in groups) == len(list(network.parameters()))
+    everything = make_optimizer(network, TrainConfig(weight_decay=0.5)).param_groups
+    assert {g["weight_decay"] for g in everything} == {0.5}
+
+
+def test_frozen_batch_norm_keeps_its_statistics():
+    network = build_network("small", 2, weights="none")
+    pictures = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8)
+    for mode, moves in (("frozen", False), ("batch", True)):
+        train_mode(network, mode)
+        before = {k: v.clone() for k, v in network.state_dict().items() if "running" in k}
+        network(pictures)
+        assert any((v != network.state_dict()[k]).any() for k, v in before.items()) == moves
+
+
+def test_scoring_is_repeatable_and_averages_mirror_images():
+    network = build_network("small", 2, weights="none")
+    store = TensorStore(torch.randint(0, 256, (7, 3, 16, 16), dtype=torch.uint8), "cpu")
+    rows, cpu = np.array([5, 0, 3, 3, 6]), torch.device("cpu")
+    plain = score(network, store, rows, device=cpu, batch=2)
+    torch.testing.assert_close(plain, score(network, store, rows, device=cpu, batch=100))
+    torch.testing.assert_close(plain[2], plain[3])
+    both = score(network, store, rows, device=cpu, flips=True)
+    with torch.inference_mode():
+        items = store.batch(rows)
+        torch.testing.assert_close(both, (network(items) + network(items.flip(-1))) / 2)
+    assert not plain.requires_grad
+
+
+def test_feed_gives_the_views_of_each_row_whatever_the_chunk(monkeypatch):
+    store = TensorStore(torch.randint(0, 256, (20, 3, 12, 12), dtype=torch.uint8), "cpu")
+    views = Views(3, True, 0.5, ("Invert", "TranslateX"))
+    steps = np.arange(18).reshape(6, 3)
+    expected = views.strong(store.batch(np.arange(18)), np.arange(18), 4).reshape(6, 3, 3, 12, 12)
+    for size in (1, 6, 7, 1000):
+        monkeypatch.setattr(feed, "ITEMS_PER_CHUNK", size)
+        got = torch.stack(list(strong_batches(store, views, steps, 4, cutout=True)))
+        assert (got == expected).all()
+    features = TensorStore(torch.rand(20, 5), "cpu")  # no pictures: no views
+    got = torch.stack(list(strong_batches(features, views, steps, 4, cutout=True)))
+    assert (got == features.batch(np.arange(18)).reshape(6, 3, 5)).all()
+
+
+def test_presets():
+    assert set(PRESETS) == {"paper", "default"}
+    paper, default = make_config("paper"), make_config("default")
+    assert (paper.warmup_epochs, paper.epochs, paper.loss, paper.lr, paper.ema_decay) == (12, 28, "asl", 1e-4, 0.9997)
+    assert (paper.normalize, paper.batch_norm, paper.method_options) == ("none", "batch", {})
+    assert default.method_options == {"keep_pos": 0.6, "keep_neg": 0.98}
+    assert make_config("default", method="iat").method_options == {}
+    assert TrainConfig.from_dict(default.to_dict()) == default
+
+
+def test_epoch_line_without_evaluation():
+    line = {"epoch": 0, "stage": "warmup", "loss": 2.0, "seconds": 1.0, "img_per_s": 10.0}
+    assert epoch_line(line) == "epoch 0 warmup | loss 2 | 1.0 s, 10 img/s"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"epochs": -1}, "epochs is -1"),
+        ({"batch": 0}, "batch is 0"),
+        ({"batch": 2.5}, "batch is 2.5"),
+        ({"lr": -1.0}, "lr is -1.0"),
+        ({"lr": float("nan")}, "lr is nan"),
+        ({"ema_decay": 1.0}, "ema_decay is 1.0"),
+        ({"selection": "best"}, "selection is 'best'; it must be one of 'last', 'held_out', 'test_best'"),
+        ({"loss": "mse"}, "loss is 'mse'"),
+        ({"schedule_epochs": 3}, "schedule_epochs is 3 but 28 epochs"),
+        ({"ephocs": 3}, "there is no setting 'ephocs'. Did you mean 'epochs'"),
+    ],
+)
+def test_bad_settings(settings, words):
+    with pytest.raises(ValueError, match=words):
+        make_config("paper", **settings)
