@@ -1,14 +1,17 @@
-"""Numbers given once for all classes or one per class: counts as integers, shares as exact fractions."""
+"""Numbers given once for all classes or one per class: counts as integers, shares as exact ratios."""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import TypeAlias
 
 import torch
 
 from tagspread.core.arrays import ArrayLike, as_tensor
 from tagspread.errors import TagspreadError
+
+Ratio: TypeAlias = tuple[int, int]  # numerator and denominator
 
 
 def per_class(argument: str, values: ArrayLike, classes: int) -> list[float]:
@@ -45,17 +48,19 @@ def counts(argument: str, values: ArrayLike, classes: int) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def share(argument: str, number: float, k: int) -> Fraction:
-    """Return ``number`` as an exact fraction between 0 and 1.
+def share(argument: str, number: float, k: int) -> Ratio:
+    """Return ``number``, which must lie between 0 and 1, as an exact ratio.
 
     >>> share("keep_pos", 0.7, 0)
-    Fraction(7, 10)
+    (7, 10)
     """
     if not 0 <= number <= 1:
         raise TagspreadError(f"{argument} is {number} for class {k}; give a share from 0 to 1.")
-    return Fraction(str(number))
+    return Fraction(str(number)).as_integer_ratio()
 
 
-def shares(argument: str, values: ArrayLike, classes: int) -> list[Fraction]:
-    """Return one exact fraction between 0 and 1 per class."""
+def shares(argument: str, values: ArrayLike, classes: int) -> list[Ratio]:
+    """Return one exact ratio between 0 and 1 per class."""
+    if isinstance(values, float | int):  # the usual case, and the fast one
+        return [share(argument, values, 0)] * classes
     return [share(argument, number, k) for k, number in enumerate(per_class(argument, values, classes))]

@@ -15,10 +15,9 @@ rows are chosen by rank, so neither ties nor rounding nor a class without positi
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 from tagspread.core.arrays import Array, ArrayLike, as_labels, as_scores, like
-from tagspread.core.per_class import counts, per_class, share, shares
+from tagspread.core.per_class import Ratio, counts, per_class, share, shares
 from tagspread.core.ranking import targets_by_rank, thresholds_by_rank
 from tagspread.errors import TagspreadError
 
@@ -114,26 +113,27 @@ def quotas(
 ) -> tuple[list[int], list[int]]:
     """Return how many of ``rows`` unlabelled rows each class may call positive, and negative.
 
-    Exact: the arithmetic is on fractions, and a float stands for the decimal it prints as, so that 0.7 of
-    ten positives is seven. A class of which no label is known gets neither positives nor negatives.
+    Whole numbers all the way: a float stands for the decimal it prints as, so that 0.7 of ten positives is seven.
+    A class of which no label is known gets neither positives nor negatives.
 
     >>> quotas([3, 0], labeled=22, rows=418, classes=2)  # in floating point 3 / 22 * 418 is 56.999...
     ([57, 0], [361, 418])
     """
     up, down = shares("keep_pos", keep_pos, classes), shares("keep_neg", keep_neg, classes)
     found = _proportions(positives, labeled, classes, priors)
-    n_pos = [0 if p is None else math.floor(keep * p * rows) for keep, p in zip(up, found, strict=True)]
-    n_neg = [0 if p is None else math.floor(keep * (1 - p) * rows) for keep, p in zip(down, found, strict=True)]
+    # floor(keep * proportion * rows) as one integer division; where nothing is known (n = 0) the quota is 0
+    n_pos = [a * c * rows // (b * n) if n else 0 for (a, b), (c, n) in zip(up, found, strict=True)]
+    n_neg = [a * (n - c) * rows // (b * n) if n else 0 for (a, b), (c, n) in zip(down, found, strict=True)]
     return n_pos, n_neg
 
 
 def _proportions(
     positives: ArrayLike | None, labeled: ArrayLike | None, classes: int, priors: ArrayLike | None
-) -> list[Fraction | None]:
-    """Return each class's proportion: the prior where there is one, else counted, else None (nothing known)."""
+) -> list[Ratio]:
+    """Return each class's proportion: the prior where there is one, else counted; 0 / 0 where nothing is known."""
     stated = [math.nan] * classes if priors is None else per_class("priors", priors, classes)
-    found = [None if math.isnan(prior) else share("priors", prior, k) for k, prior in enumerate(stated)]
-    unstated = [k for k, prior in enumerate(found) if prior is None]
+    found = [(0, 0) if math.isnan(prior) else share("priors", prior, k) for k, prior in enumerate(stated)]
+    unstated = [k for k, prior in enumerate(stated) if math.isnan(prior)]
     if not unstated:
         return found
     if positives is None or labeled is None:
@@ -148,7 +148,7 @@ def _proportions(
                 f"positives is {present[k]} for class {k} but labeled is {known[k]}; a class cannot be present in "
                 "more rows than are labelled. Take both from class_counts(y)."
             )
-        found[k] = Fraction(present[k], known[k]) if known[k] else None
-    if all(proportion is None for proportion in found):
+        found[k] = (present[k], known[k])
+    if not any(total for _, total in found):
         raise TagspreadError("labeled is 0 for every class; proportions need labelled rows, or give priors.")
     return found

@@ -45,9 +45,9 @@ class Watcher:
     def scored(self, items: int) -> None:
         """Be told that some items were scored; the bar of the epoch says enough."""
 
-    def step(self, epoch: int, step: int, steps: int) -> None:
-        """Show how far the epoch is."""
-        self._show(f"epoch {epoch}", step, steps)
+    def step(self, epoch: int, seen: int, total: int) -> None:
+        """Show how far the run is: pictures trained on, of all epochs."""
+        self._show(f"training, epoch {epoch}", seen, total)
 
     def epoch(self, line: dict[str, Any]) -> None:
         """Print the line of an epoch."""
@@ -68,7 +68,7 @@ class Watcher:
             )
             self._progress.start()
             self._bar = self._progress.add_task(what, total=total)
-        if self._progress.tasks[0].description != what:
+        if self._progress.tasks[0].total != total:  # another piece of work: its rate starts anew
             self._progress.reset(self._bar, description=what, total=total)
         self._progress.update(self._bar, completed=done, description=what, total=total)
 

@@ -41,7 +41,7 @@ def train_loop(problem: Problem, state: TrainState, watcher: Watcher) -> None:
             begun_at, images = time.perf_counter(), 0
             for count in student_steps(problem, state, stage, labelled):
                 images += count
-                watcher.step(state.epoch, state.step, stage.steps)
+                watcher.step(state.epoch, *state.progress)
                 if stop.asked:
                     state.save()
                     raise Interrupted

@@ -110,6 +110,12 @@ class TrainState:
         return self.stages[index] if index < len(self.stages) else None
 
     @property
+    def progress(self) -> tuple[int, int]:
+        """How many pictures the student has seen, and how many it will have seen in the end."""
+        total = sum(s.epochs * s.steps * (s.batch_labeled + s.batch_pile) for s in self.stages)
+        return self.read_labelled + self.read_pile, total
+
+    @property
     def is_evaluated(self) -> bool:
         """Whether this epoch ends with an evaluation."""
         last = self.epoch + 1 in itertools.accumulate(stage.epochs for stage in self.stages)
