@@ -74,7 +74,7 @@ def parts_of_an_epoch(problem: Problem, config: TrainConfig, state: TrainState) 
     rows = problem.pile[: len(problem.pile) // 32 * 32].reshape(-1, 32)
     views = Views(config.seed, config.flip, config.cutout, config.operations)
     views_s = seconds(lambda: [None for _ in strong_batches(problem.store, views, rows, 0, cutout=True)], device)
-    images = stage.steps * (stage.batch_labeled + stage.batch_pile)
+    images = stage.steps * stage.batch
     return {
         "score_s": scoring,
         "train_s": training,
@@ -99,13 +99,13 @@ def streamed_rate(problem: Problem, config: TrainConfig, state: TrainState, path
     state.step = 0
     state.schedule.last_epoch = 0
     training = seconds(lambda: list(student_steps(streamed, state, stage, labelled)), state.device)
-    return stage.steps * (stage.batch_labeled + stage.batch_pile) / training
+    return stage.steps * stage.batch / training
 
 
 def bare_rates(problem: Problem, config: TrainConfig, state: TrainState) -> dict[str, float]:
     """Return the rates of the network alone: the same step and the same scoring on one batch that is already there."""
     device, stage = state.device, state.stages[0]
-    batch = stage.batch_labeled + stage.batch_pile
+    batch = stage.batch
     pictures = problem.store.batch(problem.pile[:batch])
     labels = torch.zeros(batch, len(problem.classes), device=device)
     ones = torch.ones_like(labels)

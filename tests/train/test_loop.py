@@ -14,6 +14,7 @@ from tagspread.methods import METHODS
 from tagspread.methods.base import Method, Targets
 from tagspread.train import loop, session, state
 from tagspread.train.session import run_training
+from tagspread.train.stages import plan_stages, size_notes
 from tagspread.train.step import Step
 from tagspread.train.stop import Interrupted, StopSignal
 
@@ -45,6 +46,9 @@ def test_two_runs_with_one_seed_are_identical_and_the_folder_is_complete(problem
     metrics = json.loads((first.path / "metrics.json").read_text())
     assert metrics["network"] == "ema"
     assert metrics["test"]["mAP"] == pytest.approx(log[-1]["test_map_ema"])
+    tags = (first.path / "pseudo_labels.csv").read_text().splitlines()
+    assert tags[0] == "image,tags,ignored"
+    assert len(tags) == 1 + len(problem.pile)
     low, high = metrics["test"]["interval_90"]
     assert low < metrics["test"]["mAP"] < high
 
@@ -147,7 +151,7 @@ def test_a_method_may_label_per_step_and_change_the_loss(problem, tiny, silent, 
 
     monkeypatch.setitem(METHODS, "per_step", PerStep)
     run_training(problem, tiny(method="per_step", epochs=1), tmp_path / "run", watcher=silent)
-    plan = state.plan_stages(problem, tiny(), PerStep())[1]
+    plan = plan_stages(problem, tiny(), PerStep())[1]
     assert seen == [(plan.batch_pile, 10)] * plan.steps
 
 
@@ -180,7 +184,7 @@ def test_acceptance_13_batch_sizes_follow_the_labelled_share(tiny):
         big = replace(problem, labelled=np.arange(20), pile=np.arange(20, 400))
         object.__setattr__(big, "labelled", np.arange(n))
         object.__setattr__(big, "pile", np.arange(n, 5717))
-        stages = state.plan_stages(big, tiny(batch=batch, warmup_epochs=12, epochs=28), METHODS["cap"]())
+        stages = plan_stages(big, tiny(batch=batch, warmup_epochs=12, epochs=28), METHODS["cap"]())
         assert (stages[0].batch_labeled, stages[1].batch_labeled, stages[1].batch_pile) == (warm, known, batch - known)
         assert stages[1].steps == -(-(5717 - n) // (batch - known))
 
@@ -291,10 +295,6 @@ def test_problems_that_cannot_be_learnt(problem, tiny, silent, tmp_path):
         run(replace(problem, labelled=problem.labelled[:0]))
     with pytest.raises(ValueError, match="no labelled picture carries any tag"):
         run(replace(problem, y=np.zeros_like(problem.y)))
-    with pytest.raises(ValueError, match="batch_labeled is 41 but there are 40 labelled"):
-        run(problem, batch_labeled=41, batch=64)
-    with pytest.raises(ValueError, match="warmup_batch is 41 but there are 40 labelled pictures"):
-        run(problem, warmup_batch=41)
     with pytest.raises(ValueError, match="leave room for the pile"):
         run(problem, batch_labeled=32)
     with pytest.raises(ValueError, match="is in more than one part"):
@@ -317,7 +317,12 @@ def test_one_class_a_missing_class_and_fewer_labels_than_classes_are_said_and_wo
     assert (saved["targets.labels"][:, 9] != 1).all()
     few = replace(problem, labelled=problem.labelled[:6])
     assert "6 labelled pictures for 10 classes" in " ".join(few.check_trainable(True))
-    run_training(few, tiny(batch=500), tmp_path / "few", watcher=silent)  # a batch larger than the set is cut down
+    config = tiny(
+        batch=500, batch_labeled=7, warmup_batch=8
+    )  # batches larger than the set are cut down, and it is said
+    assert [stage.batch for stage in plan_stages(few, config, METHODS["cap"]())] == [6, 6 + 160]
+    assert "batch_labeled is 7 but there are 6" in " ".join(size_notes(few, config))
+    run_training(few, config, tmp_path / "few", watcher=silent)
 
 
 def test_fitted_head_starts_better_than_a_random_one(silent, tmp_path, tiny):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -20,6 +23,7 @@ OURS = (
     "labels.json",
     "model.safetensors",
     "ema.safetensors",
+    "best.safetensors",
     "pseudo_labels.csv",
     "report.html",
 )
@@ -67,7 +71,8 @@ class RunFolder:
         """Remove what a run writes, and nothing else."""
         for name in OURS:
             (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
+        for name in ("checkpoint", "tensorboard"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
 
     def write_json(self, name: str, values: Any) -> None:
         """Write a JSON file in one motion."""
@@ -91,6 +96,16 @@ class RunFolder:
         fresh = self.path / (name + ".writing")
         save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, fresh)
         fresh.replace(self.path / name)
+
+    def write_pseudo_labels(self, names: list[str], classes: tuple[str, ...], targets: np.ndarray) -> None:
+        """Write what the pile was last trained on: each picture's pseudo-tags, and those that were left open."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("image", "tags", "ignored"))
+        labels = np.array(classes)
+        for name, row in zip(names, targets, strict=True):
+            writer.writerow((name, "|".join(labels[row == 1]), "|".join(labels[row == -1])))
+        self._write("pseudo_labels.csv", text.getvalue())
 
     def _write(self, name: str, text: str) -> None:
         fresh = self.path / (name + ".writing")

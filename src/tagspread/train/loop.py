@@ -20,7 +20,8 @@ from tagspread.train.console import Watcher
 from tagspread.train.feed import strong_batches
 from tagspread.train.problem import Problem
 from tagspread.train.samplers import LABELLED, PILE, stream
-from tagspread.train.state import Stage, TrainState
+from tagspread.train.stages import Stage
+from tagspread.train.state import TrainState
 from tagspread.train.stop import Interrupted, StopSignal
 from tagspread.vision.augment import Views
 

@@ -22,7 +22,8 @@ from tagspread.train.folder import RunFolder
 from tagspread.train.head import fit_head
 from tagspread.train.loop import train_loop
 from tagspread.train.problem import Problem
-from tagspread.train.state import TrainState, plan_stages
+from tagspread.train.stages import plan_stages, size_notes
+from tagspread.train.state import TrainState
 from tagspread.vision.backbones import TagNet, build_network
 
 
@@ -80,7 +81,7 @@ def run_training(
     if config.selection == "test_best" and not len(problem.test):
         raise TagspreadError("selection is 'test_best' but there is no test part; give one, or choose 'last'.")
     writer = _tensorboard(folder.path) if tensorboard else None
-    notes = problem.check_trainable(method.uses_pile)
+    notes = problem.check_trainable(method.uses_pile) + size_notes(problem, config)
     plan_stages(problem, config, method)  # bad sizes are found before the network is built
     started = time.perf_counter()
     gpus = [device] if device.type == "cuda" else []
@@ -193,6 +194,9 @@ def _finish(problem: Problem, config: TrainConfig, folder: RunFolder, state: Tra
             "pictures": len(rows),
         }
     folder.write_json("metrics.json", metrics)
+    if state.targets is not None:
+        names = [problem.name(int(row)) for row in problem.pile]
+        folder.write_pseudo_labels(names, problem.classes, state.targets.labels.cpu().numpy())
     folder.write_json("labels.json", _labels(problem, config, state))
     return Run(folder.path, metrics, state.log)
 

@@ -7,70 +7,23 @@ import itertools
 import math
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tagspread.errors import TagspreadError
 from tagspread.methods import get_method
-from tagspread.methods.base import Labelled, Method, State, Targets
+from tagspread.methods.base import Labelled, State, Targets
 from tagspread.train.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
 from tagspread.train.config import LOSSES, TrainConfig
 from tagspread.train.ema import EMA
 from tagspread.train.optim import make_optimizer, make_schedule, train_mode
 from tagspread.train.problem import Problem
 from tagspread.train.score import score
+from tagspread.train.stages import Stage, plan_stages
 from tagspread.train.step import Step
 from tagspread.vision.backbones import TagNet
-
-
-class Stage(NamedTuple):
-    """A stretch of epochs with one optimiser: the warm-up, or the main part."""
-
-    name: str
-    epochs: int
-    steps: int  # in one epoch
-    batch_labeled: int
-    batch_pile: int
-    cutout: bool
-    schedule_epochs: int
-
-    @property
-    def uses_pile(self) -> bool:
-        """Whether the pile takes part."""
-        return self.batch_pile > 0
-
-
-def plan_stages(problem: Problem, config: TrainConfig, method: Method) -> list[Stage]:
-    """Return the stages with their batch sizes; a labelled-only method ends after the warm-up, if there is one."""
-    n, m = len(problem.labelled), len(problem.pile)
-    share = n / (n + m)
-    stages = []
-    if config.warmup_epochs:
-        batch = _size("warmup_batch", config.warmup_batch, max(1, round(320 * share)), n, "labelled pictures")
-        stages.append(
-            Stage("warmup", config.warmup_epochs, -(-n // batch), batch, 0, config.warmup_cutout, config.warmup_epochs)
-        )
-    length = config.schedule_epochs or config.epochs
-    if method.uses_pile and config.epochs:
-        known = _size("batch_labeled", config.batch_labeled, max(1, round(1.25 * share * config.batch)), n, "labelled")
-        if known >= config.batch:
-            raise TagspreadError(f"batch_labeled is {known} of a batch of {config.batch}; leave room for the pile.")
-        fill = min(config.batch - known, m)
-        stages.append(Stage("main", config.epochs, -(-m // fill), known, fill, config.cutout > 0, length))
-    elif not method.uses_pile and config.epochs and not stages:
-        batch = min(config.batch, n)
-        stages.append(Stage("main", config.epochs, -(-n // batch), batch, 0, config.cutout > 0, length))
-    if not stages:
-        raise TagspreadError("warmup_epochs and epochs leave nothing to train; give at least one epoch.")
-    return stages
-
-
-def _size(name: str, asked: int | None, otherwise: int, most: int, of: str) -> int:
-    if asked is not None and asked > most:
-        raise TagspreadError(f"{name} is {asked} but there are {most} {of}; give at most {most}, or leave it out.")
-    return min(asked or otherwise, most)
 
 
 class TrainState:
@@ -112,7 +65,7 @@ class TrainState:
     @property
     def progress(self) -> tuple[int, int]:
         """How many pictures the student has seen, and how many it will have seen in the end."""
-        total = sum(s.epochs * s.steps * (s.batch_labeled + s.batch_pile) for s in self.stages)
+        total = sum(stage.epochs * stage.steps * stage.batch for stage in self.stages)
         return self.read_labelled + self.read_pile, total
 
     @property

@@ -34,8 +34,13 @@ class Step:
 
     def __call__(self, pictures: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
         """Train on one batch; return its loss."""
-        if self.graphs:
-            loss = self._replay(pictures, labels, weight)
+        if self.graphs and self._graph is None:
+            self.graphs = self._capture(pictures, labels, weight)
+        if self._graph is not None:
+            for held, given in zip(self._inputs, (pictures, labels, weight), strict=True):
+                held.copy_(given, non_blocking=True)
+            self._graph.replay()
+            loss = self._loss.clone()
         else:
             self.optimizer.zero_grad()
             loss = self._forward_backward(pictures, labels, weight)
@@ -49,32 +54,32 @@ class Step:
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def _replay(self, pictures: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
-        graph = self._graph or self._capture(pictures, labels, weight)
-        for held, given in zip(self._inputs, (pictures, labels, weight), strict=True):
-            held.copy_(given, non_blocking=True)
-        graph.replay()
-        return self._loss.clone()
+    def _capture(self, *batch: Tensor) -> bool:
+        """Record forward and backward on memory of their own; the student is left as it was found.
 
-    def _capture(self, pictures: Tensor, labels: Tensor, weight: Tensor) -> torch.cuda.CUDAGraph:
-        """Record forward and backward on memory of their own; the student is left as it was found."""
-        self._inputs = [given.clone() for given in (pictures, labels, weight)]
+        Return False for a network that cannot be recorded, such as one that looks at its own values on the way.
+        """
+        self._inputs = [given.clone() for given in batch]
         before = [buffer.clone() for buffer in self.student.buffers()]
-        parameters = [p for p in self.student.parameters() if p.requires_grad]
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # libraries choose their algorithms before anything is recorded
-            for _ in range(3):
-                self.optimizer.zero_grad()
-                self._forward_backward(*self._inputs)
-        torch.cuda.current_stream().wait_stream(aside)
-        self.optimizer.zero_grad()
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            for parameter in parameters:
-                parameter.grad = None
-            self._loss = self._forward_backward(*self._inputs)
-        with torch.no_grad():
-            for buffer, value in zip(self.student.buffers(), before, strict=True):
-                buffer.copy_(value)
-        return self._graph
+        graph = torch.cuda.CUDAGraph()
+        try:
+            aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):  # libraries choose their algorithms before anything is recorded
+                for _ in range(3):
+                    self.optimizer.zero_grad()
+                    self._forward_backward(*self._inputs)
+            torch.cuda.current_stream().wait_stream(aside)
+            self.optimizer.zero_grad()  # gradients are made anew inside, where every replay will find them
+            with torch.cuda.graph(graph):
+                self._loss = self._forward_backward(*self._inputs)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            return False
+        finally:
+            with torch.no_grad():
+                for buffer, value in zip(self.student.buffers(), before, strict=True):
+                    buffer.copy_(value)
+        self._graph = graph
+        return True

@@ -1,0 +1,69 @@
+"""What only a GPU can show: captured and eager steps agree, and a network that cannot be captured trains.
+
+python benchmarks/gpu_check.py
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import tagspread as ts
+from tagspread.data.digits import CLASSES, digit_canvases
+from tagspread.data.store import TensorStore
+from tagspread.train.config import TrainConfig
+from tagspread.train.console import Watcher
+from tagspread.train.problem import Problem
+from tagspread.train.session import Run, run_training
+from tagspread.train.step import Step
+
+
+class Curious(torch.nn.Module):
+    """Looks at a value on the way, which a graph cannot record."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(12, 2)
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Return two logits."""
+        out: torch.Tensor = self.inner(pictures.flatten(1).float())
+        return out if out.sum().item() > 1e9 else 2 * out
+
+
+def train_digits(folder: Path, **settings: object) -> Run:
+    drawn, unseen = digit_canvases(600, 300, seed=0)
+    y = np.concatenate([drawn.y, unseen.y])
+    y[60:600] = -1
+    store = TensorStore(np.concatenate([drawn.pictures, unseen.pictures]), "cuda")
+    rows = np.arange(900)
+    problem = Problem(store, y, CLASSES, rows[:60], rows[60:600], rows[600:])
+    quick = {"backbone": "small", "weights": "none", "flip": False, "operations": (), "cutout": 0.2, "lr": 3e-3}
+    config = TrainConfig.from_dict({**quick, "warmup_epochs": 5, "epochs": 3, "precision": "fp32", **settings})
+    return run_training(problem, config, folder, watcher=Watcher(quiet=True))
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        captured = train_digits(Path(folder, "captured"))
+        eager = train_digits(Path(folder, "eager"), graphs="off")
+        decoder = train_digits(Path(folder, "decoder"), head="ml_decoder", precision="auto")
+        resumed = train_digits(Path(folder, "half"), epochs=3)
+        print("test mAP captured, eager:", captured.metrics["test"]["mAP"], eager.metrics["test"]["mAP"])
+        print("again:", resumed.metrics["test"]["mAP"], "| ML-Decoder head:", decoder.metrics["test"]["mAP"])
+        for a, b in zip(captured.log[:5], eager.log[:5], strict=True):
+            print(f"  epoch {a['epoch']}: loss {a['loss']:.6f} captured, {b['loss']:.6f} eager")
+
+    network = Curious().cuda()
+    optimizer = torch.optim.AdamW(network.parameters())
+    step = Step(network, optimizer, ts.bce_loss, graphs=True)
+    batch = torch.randint(0, 255, (4, 3, 2, 2), dtype=torch.uint8, device="cuda")
+    losses = [step(batch, torch.ones(4, 2, device="cuda"), torch.ones(4, 2, device="cuda")).item() for _ in range(3)]
+    print("a network that cannot be captured trains eagerly:", not step.graphs, losses)
+
+
+if __name__ == "__main__":
+    main()

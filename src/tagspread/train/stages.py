@@ -1,0 +1,75 @@
+"""The stretches of a run, and how large its batches are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tagspread.errors import TagspreadError
+from tagspread.methods.base import Method
+from tagspread.train.config import TrainConfig
+from tagspread.train.problem import Problem
+
+
+class Stage(NamedTuple):
+    """A stretch of epochs with one optimiser: the warm-up, or the main part."""
+
+    name: str
+    epochs: int
+    steps: int  # in one epoch
+    batch_labeled: int
+    batch_pile: int
+    cutout: bool
+    schedule_epochs: int
+
+    @property
+    def uses_pile(self) -> bool:
+        """Whether the pile takes part."""
+        return self.batch_pile > 0
+
+    @property
+    def batch(self) -> int:
+        """Pictures in one step."""
+        return self.batch_labeled + self.batch_pile
+
+
+def plan_stages(problem: Problem, config: TrainConfig, method: Method) -> list[Stage]:
+    """Return the stages with their batch sizes; a labelled-only method ends after the warm-up, if there is one.
+
+    The released code knows batch sizes for four labelled shares p only; these formulas give them and all others:
+    320 p in the warm-up, and 1.25 p of the mixed batch labelled. No batch is larger than what there is.
+    """
+    n, m = len(problem.labelled), len(problem.pile)
+    share = n / (n + m)
+    length = config.schedule_epochs or config.epochs
+    stages = []
+    if config.warmup_epochs:
+        batch = min(config.warmup_batch or max(1, round(320 * share)), n)
+        epochs = config.warmup_epochs
+        stages.append(Stage("warmup", epochs, -(-n // batch), batch, 0, config.warmup_cutout, epochs))
+    if method.uses_pile and config.epochs:
+        known = min(config.batch_labeled or max(1, round(1.25 * share * config.batch)), n)
+        if known >= config.batch:
+            raise TagspreadError(
+                f"batch_labeled is {known} of a batch of {config.batch}; leave room for the pile: raise batch."
+            )
+        fill = min(config.batch - known, m)
+        stages.append(Stage("main", config.epochs, -(-m // fill), known, fill, config.cutout > 0, length))
+    elif config.epochs and not stages:
+        batch = min(config.batch, n)
+        stages.append(Stage("main", config.epochs, -(-n // batch), batch, 0, config.cutout > 0, length))
+    if not stages:
+        raise TagspreadError("warmup_epochs and epochs leave nothing to train; give at least one epoch.")
+    return stages
+
+
+def size_notes(problem: Problem, config: TrainConfig) -> list[str]:
+    """Return what a person should know about sizes that were asked for and cannot be had."""
+    n, m = len(problem.labelled), len(problem.pile)
+    asked = {"warmup_batch": (config.warmup_batch, n), "batch_labeled": (config.batch_labeled, n)}
+    return [
+        f"{name} is {value} but there are {most} labelled pictures; it is cut down to that."
+        for name, (value, most) in asked.items()
+        if value is not None and value > most
+    ] + (
+        [f"batch is {config.batch} but the pile has {m} pictures; it is cut down."] if 0 < m < config.batch // 2 else []
+    )
