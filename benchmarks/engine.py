@@ -28,7 +28,6 @@ from tagspread.data.store import open_store
 from tagspread.data.voc import read_voc
 from tagspread.methods.base import Labelled
 from tagspread.train.config import TrainConfig, make_config
-from tagspread.train.console import Watcher
 from tagspread.train.feed import strong_batches
 from tagspread.train.loop import evaluate, label_pile, student_steps
 from tagspread.train.problem import Problem
@@ -67,7 +66,7 @@ def parts_of_an_epoch(problem: Problem, config: TrainConfig, state: TrainState) 
     device = state.device
     for _ in range(2):  # the first round captures graphs and chooses algorithms
         state.step = 0
-        scoring = seconds(lambda: label_pile(problem, state, labelled, Watcher(quiet=True)), device)
+        scoring = seconds(lambda: label_pile(problem, state, labelled), device)
         training = seconds(lambda: list(student_steps(problem, state, stage, labelled)), device)
         evaluation = seconds(lambda: evaluate(problem, state), device)
         state.schedule.last_epoch = 0

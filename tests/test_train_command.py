@@ -121,6 +121,7 @@ def test_bad_calls_are_one_message_and_exit_code_2(folder, uninterrupted, tmp_pa
         ([*start(folder, tmp_path / "x"), "--method", "capp"], "Did you mean 'cap'"),
         ([*start(folder, tmp_path / "x"), "--set", "ephocs=3"], "Did you mean 'epochs'"),
         ([*start(folder, tmp_path / "x"), "--set", "nonsense"], "NAME=VALUE"),
+        ([*start(folder, tmp_path / "x"), "--set", "out=3"], "there is no setting 'out'"),
     ]:
         result = run(*arguments)
         assert result.returncode == 2, result.stderr
@@ -174,7 +175,45 @@ def test_arrays_in_every_layout(tmp_path):
     assert len(set(figures)) == 1
     with pytest.raises(ValueError, match="test_images and test_labels belong together"):
         ts.train(drawn.pictures, y, tmp_path / "x", test_images=unseen.pictures, device="cpu", **quick)
+    with pytest.raises(ValueError, match="images hold float32; give uint8"):
+        ts.train(drawn.pictures.astype(np.float32), y, tmp_path / "x", device="cpu", **quick)
+    more: dict[str, Any] = {"test_images": unseen.pictures, "test_labels": unseen.y[:, 1:]}
+    with pytest.raises(ValueError, match="test_labels have 9 classes but labels 10"):
+        ts.train(drawn.pictures, y, tmp_path / "x", device="cpu", **more, **quick)
+    with pytest.raises(ValueError, match="classes is 'ab'"):
+        ts.train(drawn.pictures, y, tmp_path / "x", classes="ab", device="cpu", **quick)
     with pytest.raises(ValueError, match=r"labels have shape \(79, 10\) for 80 images"):
         ts.train(drawn.pictures, y[1:], tmp_path / "x", device="cpu", **quick)
     with pytest.raises(ValueError, match=r"images have shape \(80, 24\); give N x H x W x 3"):
         ts.train(drawn.pictures[:, 0, :, 0], y, tmp_path / "x", device="cpu", **quick)
+
+
+def test_a_list_of_files_without_a_test_part_and_a_share_put_aside(folder, tmp_path):
+    files = sorted(folder.glob("canvas*.png"))
+    y = np.full((len(files), 2), -1)
+    y[:20] = [[1, 0], [0, 1]] * 10
+    quick: dict[str, Any] = {"backbone": "small", "image_size": 24, "warmup_epochs": 1, "epochs": 1, "quiet": True}
+    quick |= {"preset": "paper", "device": "cpu"}
+    assert "test" not in ts.train(files, y, tmp_path / "a", **quick).metrics
+    aside = ts.train(files, y, tmp_path / "b", test_share=0.2, **quick)
+    assert aside.metrics["test"]["pictures"] == 4
+    table = folder / "labels.csv"
+    result = ts.train(folder, table, tmp_path / "c", test_share=0.2, **quick)
+    assert result.metrics["test"]["pictures"] == 6
+    with pytest.raises(ValueError, match="both name"):
+        ts.train(folder, table, tmp_path / "d", test_labels=table, **quick)
+
+
+def test_check_and_train_read_tables_alike(folder, tmp_path):
+    table = tmp_path / "semicolons.csv"
+    lines = (folder / "labels.csv").read_text().replace("|", "+").splitlines()
+    table.write_text("\n".join([lines[0] + ",who", *(line + ",me" for line in lines[1:])]))
+    options = ["--labels", str(table), "--delimiter", "+", "--ignore", "who"]
+    check = [sys.executable, "-m", "tagspread", "check", str(folder), *options]
+    result = subprocess.run([*check, "--json"], capture_output=True, text=True, check=False)
+    assert json.loads(result.stdout)["counts"]
+    bad = subprocess.run(check[:-2], capture_output=True, text=True, check=False)
+    assert bad.returncode == 1
+    assert "who" in bad.stdout
+    done = run(folder, *options, "--out", tmp_path / "run", *QUICK, "--epochs", "1")
+    assert done.returncode == 0, done.stderr

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +25,18 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that
 def _say(text: str, error: bool = False) -> None:
     """Print a line as it is: not wrapped, so that it can be copied, and without guessing at colours."""
     Console(stderr=error, soft_wrap=True).print(text, highlight=False, markup=False)
+
+
+@contextmanager
+def _may_be_stopped(words: str) -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into one line that says how to go on, and exit code 130."""
+    from tagspread.train.stop import Interrupted
+
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        _say(words.format(stopped) if isinstance(stopped, Interrupted) else "stopped", error=True)
+        raise typer.Exit(130) from None
 
 
 def _print_version(wanted: bool) -> None:
@@ -54,14 +68,14 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the two runs.")] = Path("demo-run"),
     canvases: Annotated[int, typer.Option(min=100, help="Training canvases, of which 5 % are labelled.")] = 3000,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs with the pile.")] = 10,
-    seed: Annotated[int, typer.Option(help="Another seed, other canvases.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, other canvases.")] = 0,
     export: Annotated[
         Path | None, typer.Option("--export-folder", help="Only write the pictures and their CSV files here.")
     ] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train labelled-only and CAP on canvases of handwritten digits: no download, two minutes, no GPU."""
+    """Train labelled-only and CAP on canvases of handwritten digits: no download, no GPU, about a minute."""
     from tagspread.demo import DemoSize, export_folder, run_demo, show_demo
     from tagspread.train.console import Watcher
 
@@ -70,18 +84,59 @@ def demo(
         export_folder(export, size, seed)
         _say(f"wrote {canvases + canvases // 2:,} pictures, labels.csv and test.csv to {export}")
         return
-    runs = run_demo(out, size, seed, Watcher(quiet), overwrite)
+    with _may_be_stopped("stopped"):
+        runs = run_demo(out, size, seed, Watcher(quiet), overwrite)
     show_demo(runs, Console())
+
+
+Delimiter = Annotated[str, typer.Option(help="What separates tags in a column of tags.")]
+ImageColumn = Annotated[str | None, typer.Option(help="Column with the pictures, if it is not found.")]
+TagsColumn = Annotated[str | None, typer.Option(help="Column with the tags, if it is not found.")]
+Ignore = Annotated[list[str] | None, typer.Option(help="Column about something else; 'all' for all such.")]
+Outside = Annotated[bool, typer.Option("--allow-outside", help="Accept paths that leave the folder.")]
+
+
+def _table_options(
+    delimiter: str, image_column: str | None, tags_column: str | None, ignore: list[str] | None, outside: bool
+) -> dict[str, Any]:
+    columns: str | list[str] = "all" if ignore == ["all"] else ignore or []
+    return {"delimiter": delimiter, "image_column": image_column, "tags_column": tags_column, "ignore": columns,
+            "allow_outside": outside}  # fmt: skip
+
+
+@app.command()
+def check(
+    images: Annotated[Path, typer.Argument(help="Folder of pictures, tagged and untagged.")],
+    labels: Annotated[Path, typer.Option(help="CSV, TSV or Parquet with the tags of some of them.")],
+    test_labels: Annotated[Path | None, typer.Option(help="The same with tags to evaluate on.")] = None,
+    delimiter: Delimiter = "|",
+    image_column: ImageColumn = None,
+    tags_column: TagsColumn = None,
+    ignore: Ignore = None,
+    allow_outside: Outside = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Find every problem of a data set before it is trained on; exit code 1 if something must be mended."""
+    from tagspread.data.check import run_check
+
+    options = _table_options(delimiter, image_column, tags_column, ignore, allow_outside)
+    raise typer.Exit(run_check(images, labels, test_labels, as_json, table_options=options))
 
 
 @app.command()
 def train(
     images: Annotated[Path | None, typer.Argument(help="Folder of pictures, tagged and untagged.")] = None,
-    labels: Annotated[Path | None, typer.Option(help="CSV with the tags of some of them.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="CSV, TSV or Parquet with the tags of some of them.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the run.")] = None,
-    test_labels: Annotated[Path | None, typer.Option(help="CSV with tags to evaluate on.")] = None,
-    method: Annotated[str, typer.Option(help="See `tagspread methods`.")] = "cap",
-    preset: Annotated[str, typer.Option(help="default or paper.")] = "default",
+    test_labels: Annotated[Path | None, typer.Option(help="The same with tags to evaluate on.")] = None,
+    test_share: Annotated[float | None, typer.Option(help="Put this share of the tagged aside to test on.")] = None,
+    delimiter: Delimiter = "|",
+    image_column: ImageColumn = None,
+    tags_column: TagsColumn = None,
+    ignore: Ignore = None,
+    allow_outside: Outside = False,
+    method: Annotated[str | None, typer.Option(help="See `tagspread methods`; cap if not given.")] = None,
+    preset: Annotated[str | None, typer.Option(help="default or paper.")] = None,
     backbone: Annotated[str | None, typer.Option(help="small, resnet50_v1 or any timm name.")] = None,
     weights: Annotated[str | None, typer.Option(help="pretrained, none or a file.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs with the pile.")] = None,
@@ -102,64 +157,60 @@ def train(
 ) -> None:
     """Train a tagger on a few tagged pictures and many untagged ones."""
     from tagspread.api import train as run_train
-    from tagspread.train.stop import Interrupted
 
     given = {
         "backbone": backbone, "weights": weights, "epochs": epochs, "warmup_epochs": warmup_epochs, "batch": batch,
-        "lr": lr, "image_size": image_size, "seed": seed,
+        "lr": lr, "image_size": image_size, "seed": seed, "method": method, "preset": preset,
     }  # fmt: skip
     settings = {name: value for name, value in given.items() if value is not None} | _settings(set_ or [])
+    data: dict[str, Any] = {"images": images, "labels": labels, "test_labels": test_labels, "test_share": test_share}
     if resume is not None:
-        if settings or images or labels or out:
+        if settings or overwrite or cache or out or any(value is not None for value in data.values()):
             raise TagspreadError("--resume goes on with the run as it was started; give no other setting or data.")
-        images, labels, out, settings, more = _of_run(resume)
+        arguments = _of_run(resume)
     else:
-        more = {"method": method, "preset": preset, "test_labels": test_labels, "cache": cache}
         if images is None or labels is None or out is None:
             raise TagspreadError("give the folder of pictures, --labels FILE and --out RUN; or --resume RUN.")
-    try:
-        run = run_train(
-            images, labels, out, device=device, overwrite=overwrite, resume=resume is not None, quiet=quiet,
-            tensorboard=tensorboard, **more, **settings,
-        )  # fmt: skip
-    except Interrupted:
-        _say(f"stopped and saved; go on with: tagspread train --resume {out}", error=True)
-        raise typer.Exit(130) from None
+        options = _table_options(delimiter, image_column, tags_column, ignore, allow_outside)
+        arguments = data | settings | {"out": out, "cache": cache, "table_options": options}
+    how: dict[str, Any] = {"device": device, "overwrite": overwrite, "resume": resume is not None, "quiet": quiet}
+    with _may_be_stopped("stopped and saved; go on with: tagspread train --resume {}"):
+        run = run_train(tensorboard=tensorboard, **arguments, **how)
     _say(f"done: {run.path}")
     for part in ("test", "held_out"):
-        if part in run.metrics:
+        if part in run.metrics and run.metrics[part]["mAP"] is not None:
             low, high = run.metrics[part]["interval_90"]
-            words = (
-                f"{part} mAP {100 * run.metrics[part]['mAP']:.1f} (90 % interval {100 * low:.1f} to {100 * high:.1f})"
-            )
-            Console().print(words, highlight=False)
+            figure = f"mAP {100 * run.metrics[part]['mAP']:.1f} (90 % interval {100 * low:.1f} to {100 * high:.1f})"
+            _say(f"{part} {figure}")
+    if "warning" in run.metrics:
+        _say(f"note: {run.metrics['warning']}")
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:
     """Read NAME=VALUE, the value as JSON where it is JSON, else as text."""
+    from tagspread.train.config import TrainConfig
+
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
             raise TagspreadError(f"--set {pair}: write NAME=VALUE.")
+        TrainConfig.check_names([name])
         try:
-            settings[name] = json.loads(text)
+            settings[name] = json.loads(text.lower() if text in ("True", "False") else text)
         except json.JSONDecodeError:
             settings[name] = text
     return settings
 
 
-def _of_run(folder: Path) -> tuple[Path, Path, Path, dict[str, Any], dict[str, Any]]:
+def _of_run(folder: Path) -> dict[str, Any]:
     """Return what a run was started with."""
     from tagspread.train.folder import RunFolder
 
     facts = RunFolder(folder).read_json("config.json")
-    data, settings = facts["data"], dict(facts["settings"])
-    if "images" not in data:
+    if not facts["data"]:
         raise TagspreadError(f"{folder} was started from Python with its own data; resume it there, with resume=True.")
-    more = {"method": settings.pop("method"), "preset": "default"}
-    more |= {name: data[name] for name in ("test_labels", "cache")}
-    return Path(data["images"]), Path(data["labels"]), folder, settings, more
+    return {**facts["data"], **facts["settings"], "out": folder}
 
 
 def main() -> None:

@@ -64,9 +64,12 @@ def demo_problem(size: DemoSize, seed: int) -> Problem:
 
 def export_folder(folder: Path, size: DemoSize, seed: int) -> None:
     """Write the canvases as a user would have them: pictures, ``labels.csv`` for the labelled part, ``test.csv``."""
-    if folder.exists() and any(folder.iterdir()):
-        raise TagspreadError(f"--export-folder {folder} is not empty; give a new folder.")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise TagspreadError(f"--export-folder {folder} is not empty; give a new folder.")
+    except OSError as error:
+        raise TagspreadError(f"--export-folder {folder} cannot be made ({error.strerror}); give another.") from None
     train, test = digit_canvases(size.canvases, size.test, seed)
     for part, canvases in (("train", train), ("test", test)):
         for i, picture in enumerate(canvases.pictures):

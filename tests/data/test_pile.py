@@ -59,3 +59,16 @@ def test_bad_input(tmp_path, name):
     write(tmp_path, "file.jpg")
     with pytest.raises(TagspreadError, match=f"{name} is no folder; give the folder with the pictures"):
         find_pictures(tmp_path / name)
+
+
+def test_a_hundred_thousand_files(tmp_path, monkeypatch):
+    def walk(top):
+        yield str(top), [f"{k:03}" for k in range(100)], []
+        for k in reversed(range(100)):
+            yield f"{top}/{k:03}", [], [f"{n:04}.{'txt' if n % 10 == 9 else 'jpg'}" for n in reversed(range(1000))]
+
+    monkeypatch.setattr("tagspread.data.pile.os.walk", walk)
+    pictures = find_pictures(tmp_path)
+    assert len(pictures) == 90_000
+    assert (pictures[0], pictures[-1]) == (tmp_path / "000/0000.jpg", tmp_path / "099/0998.jpg")
+    assert pictures == sorted(pictures)

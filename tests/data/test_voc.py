@@ -97,4 +97,4 @@ def test_the_real_voc2012():
     unknown = read_voc(REAL, "train", "unknown").y
     np.testing.assert_array_equal(unknown == 1, train.y == 1)
     assert (unknown == -1).any()
-    assert [path for path in train.paths[::500] + val.paths[::500] if not path.is_file()] == []
+    assert [path for path in (*train.paths[::500], *val.paths[::500]) if not path.is_file()] == []

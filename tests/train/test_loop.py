@@ -295,8 +295,8 @@ def test_problems_that_cannot_be_learnt(problem, tiny, silent, tmp_path):
         run(replace(problem, labelled=problem.labelled[:0]))
     with pytest.raises(ValueError, match="no labelled picture carries any tag"):
         run(replace(problem, y=np.zeros_like(problem.y)))
-    with pytest.raises(ValueError, match="leave room for the pile"):
-        run(problem, batch_labeled=32)
+    with pytest.raises(ValueError, match="batch is 1; a step takes labelled and unlabelled pictures"):
+        run(problem, batch=1)
     with pytest.raises(ValueError, match="is in more than one part"):
         replace(problem, test=problem.pile[:3])
     with pytest.raises(ValueError, match="leave nothing to train"):

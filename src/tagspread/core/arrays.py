@@ -21,7 +21,10 @@ def as_tensor(argument: str, values: ArrayLike) -> Tensor:
     """View ``values`` as a detached tensor, without copying where memory layout allows it."""
     if isinstance(values, Tensor):
         return values.detach()
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise TagspreadError(f"{argument} has rows of different lengths; give a matrix.") from None
     if array.dtype.kind not in "fiub":
         raise TagspreadError(f"{argument} holds {array.dtype} entries; give numbers.")
     if not array.dtype.isnative:

@@ -64,7 +64,7 @@ def asl_loss(
     >>> asl_loss(torch.zeros(1, 1), torch.tensor([[0]])).item()  # 0.45**4 * -log(0.55)
     0.02451...
     """
-    if gamma_pos < 0 or gamma_neg < 0:
+    if not (gamma_pos >= 0 and gamma_neg >= 0):
         raise TagspreadError(f"gamma_pos is {gamma_pos} and gamma_neg is {gamma_neg}; give exponents of at least 0.")
     if not 0 <= margin < 1:
         raise TagspreadError(f"margin is {margin}; it is a probability, so give a number from 0 up to below 1.")

@@ -191,7 +191,7 @@ def _mean_precision_at_positives(scores: Tensor, labels: Tensor) -> Tensor:
 
     hits = positives - torch.searchsorted(present, present)
     seen = (rows - torch.searchsorted(everything, present)).minimum(known)  # unknown entries lie at -inf
-    precision = torch.where(torch.arange(present.shape[1], device=row.device) < positives, hits / seen, 0.0)
+    precision = torch.where(torch.arange(present.shape[1], device=row.device) < positives, hits.double() / seen, 0.0)
     return precision.sum(1, dtype=torch.float64) / positives.squeeze(1)  # 0 / 0 is NaN: no positive
 
 

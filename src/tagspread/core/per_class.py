@@ -56,7 +56,7 @@ def share(argument: str, number: float, k: int) -> Ratio:
     """
     if not 0 <= number <= 1:
         raise TagspreadError(f"{argument} is {number} for class {k}; give a share from 0 to 1.")
-    return Fraction(str(number)).as_integer_ratio()
+    return Fraction(str(float(number))).as_integer_ratio()
 
 
 def shares(argument: str, values: ArrayLike, classes: int) -> list[Ratio]:

@@ -83,10 +83,18 @@ def sort_rows(matrix: Tensor) -> Tensor:
 
 def _borders(column: Column, n_pos: int, n_neg: int) -> tuple[float, float]:
     """Return (lowest positive score, highest negative score); an infinity for an empty side."""
-    rows = len(column)
-    places = [rows - n_pos] * (n_pos > 0) + [n_neg - 1] * (n_neg > 0)
-    part = np.partition(column, places) if places else column
-    return (part[rows - n_pos] if n_pos else np.inf), (part[n_neg - 1] if n_neg else -np.inf)
+    part, cut = column.copy(), len(column) - n_pos
+    if n_pos:
+        part.partition(cut)
+    tau_pos = part[cut] if n_pos else np.inf
+    below = part[:cut]  # in no order, but all of it lies below the positives
+    between = cut - n_neg
+    if n_neg and between > 1:
+        below.partition(n_neg - 1)
+        return tau_pos, below[n_neg - 1]
+    if n_neg and between == 1:  # the usual case, rounding leaves one row over: the second largest is wanted
+        below[below.argmax()] = -np.inf
+    return tau_pos, (below.max() if n_neg else -np.inf)
 
 
 def _label_column(column: Column, n_pos: int, n_neg: int) -> Column:

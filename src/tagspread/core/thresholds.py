@@ -119,6 +119,8 @@ def quotas(
     >>> quotas([3, 0], labeled=22, rows=418, classes=2)  # in floating point 3 / 22 * 418 is 56.999...
     ([57, 0], [361, 418])
     """
+    if rows < 1:
+        raise TagspreadError(f"rows is {rows}; give the size of the pile, at least 1.")
     up, down = shares("keep_pos", keep_pos, classes), shares("keep_neg", keep_neg, classes)
     found = _proportions(positives, labeled, classes, priors)
     # floor(keep * proportion * rows) as one integer division; where nothing is known (n = 0) the quota is 0

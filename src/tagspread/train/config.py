@@ -7,15 +7,16 @@ each line that differs says why.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, fields
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
 
 from tagspread.core.losses import asl_loss, bce_loss
 from tagspread.errors import TagspreadError, check_choice, did_you_mean
-from tagspread.vision.augment import OPERATIONS
+from tagspread.vision.augment import OPERATIONS, Views
 
 LOSSES: dict[str, Callable[..., Tensor]] = {"asl": asl_loss, "bce": bce_loss}
 
@@ -91,18 +92,16 @@ class TrainConfig:
     score_batch: int = 512
 
     def __post_init__(self) -> None:
+        for setting in fields(self):
+            object.__setattr__(self, setting.name, _typed(setting.name, str(setting.type), getattr(self, setting.name)))
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
-        for name in ("image_size", "batch", "score_batch", "evaluate_every"):
-            _check(name, getattr(self, name), at_least=1)
-        for name in ("warmup_epochs", "epochs"):
-            _check(name, getattr(self, name), at_least=0)
-        for name in ("batch_labeled", "warmup_batch", "schedule_epochs"):
-            if getattr(self, name) is not None:
-                _check(name, getattr(self, name), at_least=1)
-        for name in ("lr", "weight_decay", "pile_weight", "cutout"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise TagspreadError(f"{name} is {getattr(self, name)}; give a number of at least 0.")
+        for name in _AT_LEAST_ONE:
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise TagspreadError(f"{name} is {value}; give a whole number of at least 1.")
+        for name in ("warmup_epochs", "epochs", "seed", "lr", "lr_head", "weight_decay", "pile_weight"):
+            if (value := getattr(self, name)) is not None and not 0 <= value < math.inf:
+                raise TagspreadError(f"{name} is {value}; give a number of at least 0.")
         for name in ("ema_decay", "held_out"):
             if not 0 <= getattr(self, name) < 1:
                 raise TagspreadError(f"{name} is {getattr(self, name)}; give a number from 0 up to below 1.")
@@ -111,7 +110,7 @@ class TrainConfig:
                 f"schedule_epochs is {self.schedule_epochs} but {self.epochs} epochs are run; the learning rate would "
                 "be asked for after its end. Give at least as many, or leave it out."
             )
-        object.__setattr__(self, "operations", tuple(self.operations))
+        Views(self.seed, self.flip, self.cutout, self.operations)  # says what is wrong with them
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -120,16 +119,45 @@ class TrainConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
         """Return the configuration of ``values``; an unknown name is an error that names the closest."""
-        known = [f.name for f in fields(cls)]
-        for name in values:
-            if name not in known:
-                raise TagspreadError(f"there is no setting {name!r}.{did_you_mean(name, known)}")
+        cls.check_names(values)
         return cls(**values)
 
+    @classmethod
+    def check_names(cls, names: Iterable[str]) -> None:
+        """Raise for a name that is no setting."""
+        known = [setting.name for setting in fields(cls)]
+        for name in names:
+            if name not in known:
+                raise TagspreadError(f"there is no setting {name!r}.{did_you_mean(name, known)}")
 
-def _check(name: str, value: int, at_least: int) -> None:
-    if not isinstance(value, int) or value < at_least:
-        raise TagspreadError(f"{name} is {value}; give a whole number of at least {at_least}.")
+
+_AT_LEAST_ONE = (
+    "image_size",
+    "batch",
+    "score_batch",
+    "evaluate_every",
+    "batch_labeled",
+    "warmup_batch",
+    "schedule_epochs",
+)
+
+
+def _typed(name: str, annotation: str, value: Any) -> Any:
+    """Return ``value`` as the plain type of its field, or raise: 'False' is a text, and true."""
+    if value is None and annotation.endswith("| None"):
+        return None
+    kind = annotation.partition(" ")[0].partition("[")[0]
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if kind == "int" and number and value == int(value):
+        return int(value)
+    if kind == "float" and number:
+        return float(value)
+    if kind == "tuple" and isinstance(value, list | tuple):
+        return tuple(value)
+    if kind in ("bool", "str", "dict") and isinstance(value, {"bool": bool, "str": str, "dict": dict}[kind]):
+        return value
+    wanted = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "tuple": "a list"}
+    raise TagspreadError(f"{name} is {value!r}; give {wanted.get(kind, 'a mapping of names to values')}.")
 
 
 PAPER: dict[str, Any] = {
@@ -175,8 +203,3 @@ def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
     if settings.get("method", "cap") != "cap" and "method_options" in values:
         del values["method_options"]  # the preset's options are CAP's
     return TrainConfig.from_dict(values | settings)
-
-
-def with_settings(config: TrainConfig, **settings: Any) -> TrainConfig:
-    """Return a copy of ``config`` with some settings changed."""
-    return replace(config, **settings)

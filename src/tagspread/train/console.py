@@ -42,9 +42,6 @@ class Watcher:
         """Show how many pictures are decoded."""
         self._show("decoding", done, total)
 
-    def scored(self, items: int) -> None:
-        """Be told that some items were scored; the bar of the epoch says enough."""
-
     def step(self, epoch: int, seen: int, total: int) -> None:
         """Show how far the run is: pictures trained on, of all epochs."""
         self._show(f"training, epoch {epoch}", seen, total)
@@ -84,7 +81,7 @@ def epoch_line(line: dict[str, Any]) -> str:
 
     >>> epoch_line({"epoch": 3, "stage": "main", "loss": 1.5, "test_map_raw": 0.5, "test_map_ema": 0.6, "seconds": 2.0,
     ...     "img_per_s": 900.0, "pseudo_positives": 12, "flips": 3})
-    'epoch 3 main | loss 1.5 | test mAP 50.0 raw, 60.0 EMA | 12 pseudo-positives, 3 flips | 2.0 s, 900 img/s'
+    'epoch 3 main | loss 1.5 | test mAP 50.0 raw, 60.0 EMA | 12 pseudo-positives, 3 labels flipped | 2.0 s, 900 img/s'
     """
     parts = [f"epoch {line['epoch']} {line['stage']}", f"loss {line['loss']:.4g}"]
     for part in ("test", "held_out"):
@@ -92,7 +89,7 @@ def epoch_line(line: dict[str, Any]) -> str:
             raw, ema = 100 * line[f"{part}_map_raw"], 100 * line[f"{part}_map_ema"]
             parts.append(f"{part.replace('_', '-')} mAP {raw:.1f} raw, {ema:.1f} EMA")
     if "pseudo_positives" in line:
-        flips = f", {line['flips']:,} flips" if "flips" in line else ""
+        flips = f", {line['flips']:,} labels flipped" if "flips" in line else ""
         parts.append(f"{line['pseudo_positives']:,} pseudo-positives{flips}")
     parts.append(f"{line['seconds']:.1f} s, {line['img_per_s']:,.0f} img/s")
     return " | ".join(parts)

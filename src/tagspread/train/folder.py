@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -25,7 +25,8 @@ OURS = (
     "ema.safetensors",
     "best.safetensors",
     "pseudo_labels.csv",
-    "report.html",
+    "checkpoint/state.safetensors",
+    "checkpoint/state.writing",
 )
 
 
@@ -41,7 +42,7 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise TagspreadError(f"--out {self.path} is a file; give a folder.")
         if self.path.is_dir() and any(self.path.iterdir()):
-            if not (self.path / "config.json").is_file():
+            if not self.is_run:
                 raise TagspreadError(
                     f"--out {self.path} holds files that are not of a run; give a new or empty folder."
                 )
@@ -67,16 +68,22 @@ class RunFolder:
                 "for its checkpoints and models; make room or give another folder."
             )
 
+    @property
+    def is_run(self) -> bool:
+        """Whether the folder's config.json was written by a run; other programs write files of that name, too."""
+        try:
+            return "tagspread" in json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError, TypeError):
+            return False
+
     def _remove_old_run(self) -> None:
         """Remove what a run writes, and nothing else."""
         for name in OURS:
             (self.path / name).unlink(missing_ok=True)
-        for name in ("checkpoint", "tensorboard"):
-            shutil.rmtree(self.path / name, ignore_errors=True)
 
     def write_json(self, name: str, values: Any) -> None:
         """Write a JSON file in one motion."""
-        self._write(name, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+        self._write(name, json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     def write_log(self, lines: list[dict[str, Any]]) -> None:
         """Write the log, one line per epoch; whole each time, so that a resumed run repeats no epoch."""
@@ -84,6 +91,8 @@ class RunFolder:
 
     def read_json(self, name: str) -> Any:
         """Read a JSON file of the run."""
+        if not self.is_run:
+            raise TagspreadError(f"{self.path} is not the folder of a run: it has no config.json of one.")
         try:
             return json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -94,8 +103,13 @@ class RunFolder:
     def write_model(self, name: str, tensors: dict[str, Tensor]) -> None:
         """Write a network's tensors."""
         fresh = self.path / (name + ".writing")
-        save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, fresh)
-        fresh.replace(self.path / name)
+        try:
+            save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, fresh)
+            fresh.chmod(0o644)  # or nobody else could read it
+            fresh.replace(self.path / name)
+        except (OSError, SafetensorError) as error:
+            fresh.unlink(missing_ok=True)
+            raise self._not_written(name, error) from None
 
     def write_pseudo_labels(self, names: list[str], classes: tuple[str, ...], targets: np.ndarray) -> None:
         """Write what the pile was last trained on: each picture's pseudo-tags, and those that were left open."""
@@ -109,5 +123,13 @@ class RunFolder:
 
     def _write(self, name: str, text: str) -> None:
         fresh = self.path / (name + ".writing")
-        fresh.write_text(text, encoding="utf-8")
-        os.replace(fresh, self.path / name)  # noqa: PTH105 (replaces in one motion on every system)
+        try:
+            fresh.write_text(text, encoding="utf-8")
+            fresh.replace(self.path / name)
+        except OSError as error:
+            raise self._not_written(name, error) from None
+
+    def _not_written(self, name: str, error: Exception) -> TagspreadError:
+        return TagspreadError(
+            f"{self.path / name} could not be written ({error}); make room, then go on with --resume {self.path}."
+        )

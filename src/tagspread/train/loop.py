@@ -37,15 +37,16 @@ def train_loop(problem: Problem, state: TrainState, watcher: Watcher) -> None:
                 state.begin_stage()  # new optimiser and schedule; the teacher begins from the student
             labelled = Labelled(torch.from_numpy(problem.y[problem.labelled]), problem.classes, state.epoch)
             if stage.uses_pile and state.step == 0:  # resumed within an epoch, its targets are in the checkpoint
-                label_pile(problem, state, labelled, watcher)
+                label_pile(problem, state, labelled)
 
             begun_at, images = time.perf_counter(), 0
             for count in student_steps(problem, state, stage, labelled):
                 images += count
                 watcher.step(state.epoch, *state.progress)
                 if stop.asked:
+                    check_losses([torch.as_tensor(state.loss_sum)], state)  # never save a broken state
                     state.save()
-                    raise Interrupted
+                    raise Interrupted(str(state.file.parent.parent))
             rate = images / (time.perf_counter() - begun_at)
 
             figures = {"loss": float(state.loss_sum) / stage.steps}
@@ -55,11 +56,11 @@ def train_loop(problem: Problem, state: TrainState, watcher: Watcher) -> None:
             watcher.epoch(state.log[-1])
 
 
-def label_pile(problem: Problem, state: TrainState, labelled: Labelled, watcher: Watcher) -> None:
+def label_pile(problem: Problem, state: TrainState, labelled: Labelled) -> None:
     """Let the teacher score the pile, and the method turn the scores into this epoch's targets."""
     config, previous = state.config, state.targets
     flips = config.teacher_flips and config.flip
-    scores = state.score(state.ema.model, problem.store, problem.pile, flips=flips, progress=watcher.scored)
+    scores = state.score(state.ema.model, problem.store, problem.pile, flips=flips)
     check_scores(scores, "teacher", state)
     state.targets = state.method.targets(scores, labelled, state.method_state)
     labels = state.targets.labels

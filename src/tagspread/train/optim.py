@@ -15,7 +15,10 @@ from tagspread.vision.backbones import TagNet
 def make_optimizer(network: TagNet, config: TrainConfig) -> torch.optim.AdamW:
     """Return AdamW over the network's and the head's parameters, with their learning rates."""
     groups: list[dict[str, Any]] = []
-    for part, lr in ((network.backbone, config.lr), (network.head, config.lr_head or config.lr)):
+    for part, lr in (
+        (network.backbone, config.lr),
+        (network.head, config.lr if config.lr_head is None else config.lr_head),
+    ):
         parameters = [p for p in part.parameters() if p.requires_grad]
         # vectors are biases and norm layers; shrinking them regularises nothing
         decayed = [p for p in parameters if config.decay_all or p.ndim > 1]
@@ -30,9 +33,12 @@ def make_optimizer(network: TagNet, config: TrainConfig) -> torch.optim.AdamW:
 
 
 def make_schedule(optimizer: torch.optim.Optimizer, steps: int) -> OneCycleLR:
-    """Return one cycle over ``steps``: up in the first fifth, then down along a cosine."""
+    """Return one cycle over ``steps``: up in the first fifth, then down along a cosine.
+
+    A cycle needs room to go up in: fewer than ten steps are the beginning of one of ten.
+    """
     peaks = [group["lr"] for group in optimizer.param_groups]
-    return OneCycleLR(optimizer, max_lr=peaks, total_steps=max(steps, 2), pct_start=0.2)
+    return OneCycleLR(optimizer, max_lr=peaks, total_steps=max(steps, 10), pct_start=0.2)
 
 
 def train_mode(network: nn.Module, batch_norm: str) -> None:

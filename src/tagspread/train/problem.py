@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tagspread.core.arrays import as_labels
+from tagspread.data.split import hold_out
 from tagspread.data.store import Store
 from tagspread.errors import TagspreadError
 
@@ -102,8 +103,8 @@ class Problem:
                 f"held_out is {share} of {len(self.labelled)} labelled pictures: {count} to choose by, "
                 f"{len(self.labelled) - count} to train on. Label more, or take selection 'last'."
             )
-        order = np.random.default_rng([seed, 2]).permutation(len(self.labelled))
-        return replace(self, labelled=self.labelled[order[count:]], held_out=self.labelled[order[:count]])
+        kept, held, _ = hold_out(self.y[self.labelled], share, seed, classes=self.classes)
+        return replace(self, labelled=self.labelled[kept], held_out=self.labelled[held])
 
     def fingerprint(self) -> str:
         """Return a digest by which a checkpoint recognises its data."""
@@ -111,6 +112,8 @@ class Problem:
         for part in (self.labelled, self.pile, self.test, self.held_out, self.y[self.labelled], self.y[self.test]):
             digest.update(np.ascontiguousarray(part).tobytes())
         digest.update("\0".join((*self.classes, "", *map(str, self.names), str(self.store.shape))).encode())
+        some = np.unique(np.linspace(0, len(self.store) - 1, 64).astype(np.int64))  # a look at the pictures themselves
+        digest.update(self.store.batch(some).cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 
 

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from tagspread.data.store import Store, prefetch
 
-MoreItems = Callable[[int], None]
-
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
     """Return bfloat16 autocast where it is wanted and the device has it."""
@@ -31,7 +29,6 @@ def score(
     batch: int = 512,
     precision: str = "auto",
     flips: bool = False,
-    progress: MoreItems | None = None,
 ) -> Tensor:
     """Return the outputs for ``rows``, one line each; with ``flips`` the mean over a picture and its mirror image.
 
@@ -47,6 +44,4 @@ def score(
             if flips:
                 out = (out + network(items.flip(-1)).float()) / 2
         outputs.append(out)
-        if progress is not None:
-            progress(len(items))
     return torch.cat(outputs)

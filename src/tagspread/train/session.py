@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,9 @@ from tagspread._version import __version__
 from tagspread.core.metrics import mean_average_precision, mean_average_precision_interval
 from tagspread.errors import TagspreadError
 from tagspread.methods import get_method
-from tagspread.methods.base import Labelled
+from tagspread.methods.base import Labelled, Method
 from tagspread.train.checkpoint import load_checkpoint
-from tagspread.train.config import TrainConfig
+from tagspread.train.config import LOSSES, TrainConfig
 from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
 from tagspread.train.head import fit_head
@@ -42,7 +43,7 @@ def choose_device(name: str = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise TagspreadError(f"device {name!r} cannot be used ({reason}); try 'cpu' or 'auto'.") from None
@@ -80,24 +81,28 @@ def run_training(
         problem = problem.hold_out(config.held_out, config.seed)
     if config.selection == "test_best" and not len(problem.test):
         raise TagspreadError("selection is 'test_best' but there is no test part; give one, or choose 'last'.")
-    writer = _tensorboard(folder.path) if tensorboard else None
-    notes = problem.check_trainable(method.uses_pile) + size_notes(problem, config)
-    plan_stages(problem, config, method)  # bad sizes are found before the network is built
-    started = time.perf_counter()
+    notes = _check_everything(problem, config, method)
+    if tensorboard:
+        _tensorboard_class()
+    if resume and folder.is_run and not folder.checkpoint.exists():
+        resume, overwrite = False, True  # it was stopped before there was anything to go on from
     gpus = [device] if device.type == "cuda" else []
     try:
         with torch.random.fork_rng(devices=gpus):  # the caller's random numbers are the caller's
             torch.manual_seed(config.seed)
-            state = _restored(problem, config, folder, device) if resume else None
-            if state is None:
+            if resume:
+                state = _restored(problem, config, folder, device)
+            else:
                 network = _build(problem, config)
                 folder.create(overwrite, bytes_needed=12 * _size_in_bytes(network))
                 folder.write_json("config.json", _facts(config, about))
                 for note in notes:
                     watcher.note(f"note: {note}")
                 state = _fresh(network, problem, config, folder, device, watcher)
+                state.save()
+            writer = _tensorboard_class()(folder.path / "tensorboard") if tensorboard else None
             train_loop(problem, state, _Recording(watcher, folder, state, writer))
-            return _finish(problem, config, folder, state, time.perf_counter() - started)
+            return _finish(problem, config, folder, state)
     except (torch.OutOfMemoryError, MemoryError):
         raise TagspreadError(
             f"out of memory on {device}. Lower batch (now {config.batch}), score_batch ({config.score_batch}) or "
@@ -113,7 +118,7 @@ class _Recording(Watcher):
     def __init__(self, shown: Watcher, folder: RunFolder, state: TrainState, tensorboard: Any) -> None:
         super().__init__(shown.quiet, shown.console)
         self._shown, self._folder, self._state, self._tensorboard = shown, folder, state, tensorboard
-        self.step, self.scored, self.note = shown.step, shown.scored, shown.note  # type: ignore[method-assign]
+        self.step, self.note = shown.step, shown.note  # type: ignore[method-assign]
 
     def epoch(self, line: dict[str, Any]) -> None:
         self._folder.write_log(self._state.log)
@@ -125,14 +130,30 @@ class _Recording(Watcher):
             self._tensorboard.flush()
 
 
-def _tensorboard(folder: Path) -> Any:
+def _tensorboard_class() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise TagspreadError(
             "TensorBoard is not installed; pip install 'tagspread[tensorboard]', or leave it out."
         ) from None
-    return SummaryWriter(folder / "tensorboard")
+    return SummaryWriter
+
+
+def _check_everything(problem: Problem, config: TrainConfig, method: Method) -> list[str]:
+    """Raise for whatever can be found wrong before anything is built or written; return notes for a person."""
+    notes = problem.check_trainable(method.uses_pile) + size_notes(problem, config)
+    plan_stages(problem, config, method)
+    method.start(Labelled(torch.from_numpy(problem.y[problem.labelled]), problem.classes))
+    if config.start == "fitted_head" and config.head != "linear":
+        raise TagspreadError(
+            "start is 'fitted_head', which fits a linear head; choose head 'linear' or start 'warmup'."
+        )
+    try:
+        LOSSES[method.labelled_loss or config.loss](torch.zeros(1, 1), torch.zeros(1, 1), **config.loss_options)
+    except TypeError as error:
+        raise TagspreadError(f"loss_options do not fit the loss {config.loss!r} ({error}).") from None
+    return notes
 
 
 def _build(problem: Problem, config: TrainConfig, weights: str | None = None) -> TagNet:
@@ -150,10 +171,6 @@ def _fresh(
 ) -> TrainState:
     network.to(device)
     if config.start == "fitted_head":
-        if config.head != "linear":
-            raise TagspreadError(
-                "start is 'fitted_head', which fits a linear head; choose head 'linear' or start 'warmup'."
-            )
         method = get_method(config.method, **config.method_options)
         labelled = Labelled(torch.from_numpy(problem.y[problem.labelled]), problem.classes)
         begun = time.perf_counter()
@@ -169,8 +186,9 @@ def _restored(problem: Problem, config: TrainConfig, folder: RunFolder, device: 
     return state
 
 
-def _finish(problem: Problem, config: TrainConfig, folder: RunFolder, state: TrainState, seconds: float) -> Run:
+def _finish(problem: Problem, config: TrainConfig, folder: RunFolder, state: TrainState) -> Run:
     """Choose the model as the selection says, measure it once, write everything down."""
+    folder.write_log(state.log)
     folder.write_model("model.safetensors", state.student.state_dict())
     folder.write_model("ema.safetensors", state.ema.model.state_dict())
     chosen, which = state.ema.model, "ema"
@@ -178,18 +196,23 @@ def _finish(problem: Problem, config: TrainConfig, folder: RunFolder, state: Tra
         chosen.load_state_dict(state.best)
         which = [line["best_is"] for line in state.log if "best_is" in line][-1]
         folder.write_model("best.safetensors", chosen.state_dict())
+    seconds = sum(line["seconds"] for line in state.log)
     metrics: dict[str, Any] = {"selection": config.selection, "network": which, "seconds": round(seconds, 1)}
-    if config.selection == "test_best":
-        metrics["warning"] = "chosen on the test part, as the published code does: optimistic, for comparison only"
+    if config.selection != "last":
+        metrics["warning"] = {
+            "test_best": "chosen on the test part, as the published code does: optimistic, for comparison only",
+            "held_out": "the held-out figure is of the part the model was chosen on: optimistic",
+        }[config.selection]
     for part, rows in (("test", problem.test), ("held_out", problem.held_out)):
         if not len(rows):
             continue
         scores = state.score(chosen, problem.store, rows)
         truth = torch.from_numpy(problem.y[rows]).to(state.device)
         value, skipped = mean_average_precision(scores, truth, return_skipped=True)
+        known = not math.isnan(value)  # no class has a positive there
         metrics[part] = {
-            "mAP": value,
-            "interval_90": mean_average_precision_interval(scores, truth, samples=200),
+            "mAP": value if known else None,
+            "interval_90": mean_average_precision_interval(scores, truth, samples=200) if known else None,
             "classes_without_positive": skipped,
             "pictures": len(rows),
         }
@@ -205,7 +228,7 @@ def _labels(problem: Problem, config: TrainConfig, state: TrainState) -> dict[st
     return {
         "classes": list(problem.classes),
         "preprocessing": {
-            "image_size": config.image_size,
+            "image_size": problem.store.shape[-1],
             "scale": state.student.scale.flatten().tolist(),
             "shift": state.student.shift.flatten().tolist(),
         },

@@ -47,11 +47,11 @@ def plan_stages(problem: Problem, config: TrainConfig, method: Method) -> list[S
         epochs = config.warmup_epochs
         stages.append(Stage("warmup", epochs, -(-n // batch), batch, 0, config.warmup_cutout, epochs))
     if method.uses_pile and config.epochs:
-        known = min(config.batch_labeled or max(1, round(1.25 * share * config.batch)), n)
-        if known >= config.batch:
+        if config.batch < 2:
             raise TagspreadError(
-                f"batch_labeled is {known} of a batch of {config.batch}; leave room for the pile: raise batch."
+                f"batch is {config.batch}; a step takes labelled and unlabelled pictures: give at least 2."
             )
+        known = min(config.batch_labeled or max(1, round(1.25 * share * config.batch)), n, config.batch - 1)
         fill = min(config.batch - known, m)
         stages.append(Stage("main", config.epochs, -(-m // fill), known, fill, config.cutout > 0, length))
     elif config.epochs and not stages:

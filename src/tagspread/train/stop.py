@@ -6,8 +6,8 @@ import signal
 from typing import Any, Self
 
 
-class Interrupted(Exception):  # noqa: N818 (not an error: the run was asked to stop, and saved)
-    """Training was asked to stop and has saved where it was."""
+class Interrupted(KeyboardInterrupt):
+    """Training was asked to stop and has saved where it was; like Ctrl-C, nothing catches it by accident."""
 
 
 class StopSignal:

@@ -1,0 +1,173 @@
+"""What a check of a data set found: for people as tables, for programs as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+LEVELS = {"error": "bold red", "warning": "yellow", "note": "cyan"}  # from must be mended to good to know
+LABELS, TEST = "labels", "test labels"  # what the two tables are called
+SUMMARY = {
+    "labelled": "labelled",
+    "test": "to test on",
+    "pile": "in the pile",
+    "unreadable": "unreadable",
+    "copies_in_pile": "copies within the pile",
+}
+TAGS = 100  # shown in the table
+PLACES = 10  # shown per problem; JSON has them all
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a problem is: whichever of file, row (from 1, below the header) and tag apply, and a remark."""
+
+    file: str = ""
+    row: int = 0
+    tag: str = ""
+    table: str = ""  # which table the row is in: "labels" or "test labels"
+    remark: str = ""
+
+    def __str__(self) -> str:
+        """Return the place for people.
+
+        >>> print(Place(file="Cat.jpg", row=3, table="labels", remark="did you mean cat.jpg?"))
+        Cat.jpg (labels row 3): did you mean cat.jpg?
+        """
+        where = f"{self.table} row {self.row}".strip() if self.row else self.table
+        named = self.file or self.tag
+        text = f"{named} ({where})" if named and where else named or where
+        return f"{text}: {self.remark}" if self.remark else text
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something to mend ("error"), to think about ("warning") or to know ("note"), and where it is."""
+
+    level: str
+    kind: str
+    message: str
+    places: tuple[Place, ...] = ()
+
+
+def problem(level: str, kind: str, what: str, advice: str, places: Sequence[Place]) -> Iterator[Problem]:
+    """Yield one problem that names all its places, or nothing if there are none.
+
+    >>> [found.message for found in problem("error", "missing", "Missing files", "add them.", [Place("a.jpg")])]
+    ['Missing files (1): add them.']
+    """
+    if places:
+        yield Problem(level, kind, f"{what} ({len(places):,}): {advice}", tuple(places))
+
+
+@dataclass(frozen=True)
+class ClassFacts:
+    """How often a class was seen, and so how often it may be expected in the pile (90 % interval)."""
+
+    name: str
+    positives: int
+    known: int
+    proportion: float | None  # None where nothing is known
+    low: float
+    high: float
+    pile_low: int
+    pile_high: int
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """All problems at once, the worst first.
+
+    >>> report = CheckReport((Problem("error", "missing_file", "1 file is missing.", (Place("a.jpg", 1),)),))
+    >>> report.ok, report.to_dict()["problems"][0]["places"]
+    (False, [{'file': 'a.jpg', 'row': 1}])
+    """
+
+    problems: tuple[Problem, ...]
+    classes: tuple[ClassFacts, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether training can start: nothing must be mended."""
+        return not self.of("error")
+
+    def of(self, level: str) -> list[Problem]:
+        """Return the problems of one level."""
+        return [problem for problem in self.problems if problem.level == level]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain lists and dictionaries, for JSON; what does not apply to a place is left out."""
+        problems = [
+            {
+                "level": problem.level,
+                "kind": problem.kind,
+                "message": problem.message,
+                "places": [{k: v for k, v in asdict(place).items() if v} for place in problem.places],
+            }
+            for problem in self.problems
+        ]
+        classes = [asdict(facts) for facts in self.classes]
+        return {"ok": self.ok, "counts": dict(self.counts), "problems": problems, "classes": classes}
+
+
+def render(report: CheckReport, console: Console) -> None:
+    """Print a report for people."""
+    console.print(_summary(report.counts), highlight=False)
+    if report.classes:
+        console.print()
+        console.print(_class_table(report))
+    for level, style in LEVELS.items():
+        for problem in report.of(level):
+            console.print()
+            console.print(f"[{style}]{level}[/] {escape(problem.message)}", highlight=False, soft_wrap=True)
+            for line in _place_lines(problem):
+                console.print(f"    {line}", highlight=False, markup=False, soft_wrap=True)
+    console.print()
+    console.print(_closing(report), highlight=False)
+
+
+def _summary(counts: Mapping[str, int]) -> str:
+    parts = [f"{counts[name]:,} {words}" for name, words in SUMMARY.items() if counts.get(name)]
+    return f"[bold]{counts.get('pictures', 0):,} pictures[/]" + (": " + ", ".join(parts) if parts else "")
+
+
+def _class_table(report: CheckReport) -> Table:
+    table = Table(title="tags in the labelled part, rarest first", title_justify="left")
+    table.add_column("tag", overflow="fold")
+    columns = ["pictures", "of", "share %", "90 % interval", "expect in pile"]
+    columns = columns if report.counts.get("pile") else columns[:-1]
+    for name in columns:
+        table.add_column(name, justify="right")
+    rarest = sorted(report.classes, key=lambda facts: (facts.positives, facts.name))  # where trouble is, if any
+    for facts in rarest[:TAGS]:
+        style = "red" if facts.positives == 0 else "yellow" if facts.positives <= 2 else ""
+        share = "" if facts.proportion is None else f"{100 * facts.proportion:.1f}"
+        interval = "" if facts.proportion is None else f"{100 * facts.low:.1f} to {100 * facts.high:.1f}"
+        pile = "" if facts.proportion is None else f"{facts.pile_low:,} to {facts.pile_high:,}"
+        row = [f"{facts.positives:,}", f"{facts.known:,}", share, interval, pile]
+        table.add_row(escape(facts.name), *row[: len(columns)], style=style)
+    if len(rarest) > TAGS:
+        table.caption = f"and {len(rarest) - TAGS:,} more, which are more frequent"
+    return table
+
+
+def _place_lines(problem: Problem) -> list[str]:
+    lines = [str(place) for place in problem.places[:PLACES]]
+    more = len(problem.places) - PLACES
+    return [*lines, f"and {more:,} more"] if more > 0 else lines
+
+
+def _closing(report: CheckReport) -> str:
+    errors, warnings = len(report.of("error")), len(report.of("warning"))
+    if errors:
+        kinds = "the error" if errors == 1 else f"the {errors} kinds of error"
+        return f"[bold red]Not ready:[/] mend {kinds} above, then check again."
+    if warnings:
+        return "[bold yellow]Ready to train[/], but read the warnings first: they cost less to mend now."
+    return "[bold green]Ready to train:[/] nothing to mend."

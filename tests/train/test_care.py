@@ -1,0 +1,139 @@
+"""What a run must never do: lose a stranger's files, find a mistake late, or leave a user without a way on."""
+
+import json
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tagspread.data.store import TensorStore
+from tagspread.train import session
+from tagspread.train.checkpoint import load_checkpoint
+from tagspread.train.config import TrainConfig
+from tagspread.train.folder import RunFolder
+from tagspread.train.optim import make_optimizer, make_schedule
+from tagspread.train.session import run_training
+from tagspread.train.stop import Interrupted, StopSignal
+from tagspread.vision.backbones import build_network
+
+from .conftest import make_problem
+
+
+def test_overwrite_knows_a_run_from_another_program_s_folder(problem, tiny, silent, tmp_path):
+    theirs = {"config.json": '{"architectures": ["Bert"]}', "model.safetensors": "weights", "report.html": "page"}
+    for name, text in theirs.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match="holds files that are not of a run"):
+        run_training(problem, tiny(), tmp_path, overwrite=True, watcher=silent)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == theirs
+    with pytest.raises(ValueError, match="is not the folder of a run"):
+        RunFolder(tmp_path).read_json("config.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"head": "ml_decoder", "start": "fitted_head"}, "fits a linear head"),
+        ({"method_options": {"priors": {"eleven": 0.5}}}, "eleven"),
+        ({"loss_options": {"gamma": 1}}, "loss_options do not fit the loss 'asl'"),
+    ],
+)
+def test_overwrite_removes_nothing_before_everything_is_checked(changes, words, problem, tiny, silent, tmp_path):
+    run = run_training(problem, tiny(warmup_epochs=1, method="asl"), tmp_path / "run", watcher=silent)
+    before = {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()}
+    with pytest.raises(ValueError, match=words):
+        run_training(problem, tiny(**changes), run.path, overwrite=True, watcher=silent)
+    assert {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize("steps", range(1, 13))
+def test_a_schedule_of_any_length(steps):
+    optimizer = make_optimizer(build_network("small", 1, weights="none"), TrainConfig(lr=1.0))
+    schedule = make_schedule(optimizer, steps)
+    for _ in range(steps):
+        assert 0 < optimizer.param_groups[0]["lr"] <= 1.0
+        optimizer.step()
+        schedule.step()
+
+
+def test_a_run_stopped_before_its_first_epoch_can_be_resumed(problem, tiny, silent, tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "train_loop", _stop)
+        with pytest.raises(Interrupted):
+            run_training(problem, tiny(), folder.path, watcher=silent)
+    assert load_checkpoint(folder.checkpoint).facts["epoch"] == 0
+    folder.checkpoint.unlink()  # killed even earlier: only the configuration is there
+    run_training(problem, tiny(), folder.path, resume=True, watcher=silent)
+    assert (folder.path / "metrics.json").is_file()
+
+
+def _stop(*_):
+    raise Interrupted
+
+
+def test_resume_looks_at_the_pictures_themselves(problem, tiny, silent, tmp_path):
+    run_training(problem, tiny(epochs=1), tmp_path / "run", watcher=silent)
+    rows = np.arange(len(problem.store))
+    others = replace(problem, store=TensorStore(255 - problem.store.batch(rows), "cpu"))
+    with pytest.raises(ValueError, match="of other data"):
+        run_training(others, tiny(epochs=1), tmp_path / "run", resume=True, watcher=silent)
+
+
+def test_figures_are_valid_json_where_nothing_can_be_measured(problem, tiny, silent, tmp_path):
+    y = problem.y.copy()
+    y[problem.test] = 0
+    run = run_training(replace(problem, y=y), tiny(epochs=1), tmp_path / "run", watcher=silent)
+    assert json.loads((run.path / "metrics.json").read_text())["test"]["mAP"] is None
+    assert json.loads((run.path / "labels.json").read_text())["preprocessing"]["image_size"] == 24
+    assert run.metrics["seconds"] == pytest.approx(sum(line["seconds"] for line in run.log), abs=0.06)
+
+
+def test_held_out_figures_come_with_a_warning(problem, tiny, silent, tmp_path):
+    run = run_training(problem, tiny(selection="held_out"), tmp_path / "run", watcher=silent)
+    assert "chosen on" in run.metrics["warning"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"flip": "False"}, "flip is 'False'; give true or false"),
+        ({"lr": "abc"}, "lr is 'abc'; give a number"),
+        ({"lr_head": -1}, "lr_head is -1"),
+        ({"seed": -1}, "seed is -1"),
+        ({"operations": "Invert"}, "operations is 'Invert'; give a list"),
+        ({"operations": ["Inwert"]}, "Did you mean 'Invert'"),
+        ({"operations": None}, "operations is None; give a list"),
+        ({"backbone": 3}, "backbone is 3; give a text"),
+        ({"method_options": [1]}, r"method_options is \[1\]; give a mapping"),
+        ({"cutout": 2}, "cutout is 2"),
+        ({"epochs": 2.5}, "epochs is 2.5; give a whole number"),
+        ({"epochs": True}, "epochs is True"),
+    ],
+)
+def test_settings_of_the_wrong_kind(settings, words):
+    with pytest.raises(ValueError, match=words):
+        TrainConfig(**settings)
+
+
+def test_numbers_of_numpy_become_plain_ones():
+    config = TrainConfig(epochs=np.int64(3), lr=float(np.float32(0.5)))
+    assert json.loads(json.dumps(config.to_dict()))["epochs"] == 3
+
+
+def test_signals_are_a_question_first_and_an_order_the_second_time():
+    before = signal.getsignal(signal.SIGTERM)
+    with StopSignal() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.asked
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_small_sets_with_the_default_preset_s_sizes(silent, tmp_path, tiny):
+    few = make_problem(train=60, labelled=5)
+    run = run_training(few, tiny(batch_labeled=8, batch=8), tmp_path / "run", watcher=silent)
+    assert torch.isfinite(torch.tensor([line["loss"] for line in run.log])).all()
