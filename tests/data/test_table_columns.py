@@ -92,3 +92,22 @@ def test_parquet(tmp_path, monkeypatch):
     monkeypatch.setattr(pd, "read_parquet", fails)
     with pytest.raises(TagspreadError, match="pip install pyarrow"):
         read_table(file, "")
+
+
+def test_a_real_parquet_file(tmp_path):
+    """Lists of tags, text with a delimiter, and columns with gaps."""
+    names = ["a.jpg", "b.jpg"]
+    for column, frame in {
+        "lists": pd.DataFrame({"image": names, "tags": [["sea", "sand"], []]}),
+        "text": pd.DataFrame({"image": names, "tags": ["sea|sand", ""]}),
+    }.items():
+        frame.to_parquet(tmp_path / f"{column}.parquet")
+        table = read_table(tmp_path / f"{column}.parquet", tmp_path)
+        assert table.classes == ("sand", "sea")
+        assert table.y.tolist() == [[1, 1], [0, 0]]
+    pd.DataFrame({"image": names, "sea": [1, None], "sand": [0.0, 1.0]}).to_parquet(tmp_path / "wide.parquet")
+    table = read_table(tmp_path / "wide.parquet", tmp_path)
+    assert table.y.tolist() == [[1, 0], [-1, 1]]
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(TagspreadError, match=r"broken\.parquet cannot be read as Parquet"):
+        read_table(tmp_path / "broken.parquet", tmp_path)

@@ -119,7 +119,7 @@ def test_settings_of_the_wrong_kind(settings, words):
 
 
 def test_numbers_of_numpy_become_plain_ones():
-    config = TrainConfig(epochs=np.int64(3), lr=float(np.float32(0.5)))
+    config = TrainConfig.from_dict({"epochs": np.int64(3), "lr": np.float32(0.5)})
     assert json.loads(json.dumps(config.to_dict()))["epochs"] == 3
 
 
