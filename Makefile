@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test format bench-core clean
+.PHONY: setup demo test format bench-core bench-data clean
 
 setup: $(READY)
 
@@ -28,6 +28,9 @@ test: setup
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench-data: setup
+	$(BIN)/python benchmarks/data.py
 
 bench-core: setup
 	$(BIN)/python benchmarks/core.py

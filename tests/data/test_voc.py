@@ -56,7 +56,7 @@ def test_a_class_with_other_pictures(tmp_path, name, change):
         read_voc(tmp_path, "train")
 
 
-@pytest.mark.parametrize("line", ["2008_000008", "2008_000008 2", "2008_000008 1 1", "", "2008_000008 +1"])
+@pytest.mark.parametrize("line", ["2008_000008", "2008_000008 2", "2008_000008 1 1", "2008_000008 +1"])
 def test_a_malformed_line(tmp_path, line):
     file = write(tmp_path) / "ImageSets/Main/person_train.txt"
     file.write_text(f"2008_000008  1\n{line}\n2007_000032  1\n")
@@ -98,3 +98,29 @@ def test_the_real_voc2012():
     np.testing.assert_array_equal(unknown == 1, train.y == 1)
     assert (unknown == -1).any()
     assert [path for path in (*train.paths[::500], *val.paths[::500]) if not path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"PK\x03\x04\xff\xfe\xff", r"cat_train\.txt cannot be read as text"),
+        (b"", "names no picture"),
+        (b"a 1\na -1\n", r"cat_train\.txt line 2 contradicts an earlier line about 'a'"),
+        (b"../../secret 1\n", r"line 1 names '\.\./\.\./secret'; a plain name"),
+    ],
+)
+def test_files_that_are_not_what_they_should_be(tmp_path, text, words):
+    folder = tmp_path / "ImageSets" / "Main"
+    folder.mkdir(parents=True)
+    (folder / "cat_train.txt").write_bytes(text)
+    with pytest.raises(TagspreadError, match=words):
+        read_voc(tmp_path, "train")
+
+
+def test_byte_order_mark_windows_line_ends_and_blank_lines(tmp_path):
+    folder = tmp_path / "ImageSets" / "Main"
+    folder.mkdir(parents=True)
+    (folder / "cat_train.txt").write_bytes(b"\xef\xbb\xbfb  1\r\n\r\na -1\r\n")
+    table = read_voc(tmp_path, "train")
+    assert [path.name for path in table.paths] == ["a.jpg", "b.jpg"]
+    assert table.y.tolist() == [[0], [1]]

@@ -30,16 +30,10 @@ def read_voc(root: str | Path, split: str, difficult: str = "negative") -> Label
             f"{top} has no ImageSets/Main/*_{split}.txt; give the folder of one year, or another split."
         )
     value = {1: 1, 0: 0 if difficult == "negative" else -1, -1: 0}
-    columns: list[dict[str, int]] = []
-    for file in files:
-        column: dict[str, int] = {}
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-            words = line.split()
-            if len(words) != 2 or words[1] not in ("1", "0", "-1"):
-                raise TagspreadError(f"{file} line {number} is {line!r}; a picture's name and 1, 0 or -1 are expected.")
-            column[words[0]] = value[int(words[1])]
-        columns.append(column)
+    columns = [_read_column(file, value) for file in files]
     names = sorted(columns[0])
+    if not names:
+        raise TagspreadError(f"{files[0]} names no picture; unpack the data set again.")
     for file, column in zip(files, columns, strict=True):
         if sorted(column) != names:
             raise TagspreadError(f"{file} does not name the same pictures as {files[0]}; unpack the data set again.")
@@ -48,3 +42,24 @@ def read_voc(root: str | Path, split: str, difficult: str = "negative") -> Label
         tuple(file.name[: -len(f"_{split}.txt")] for file in files),
         np.array([[column[name] for column in columns] for name in names], dtype=np.int8),
     )
+
+
+def _read_column(file: Path, value: dict[int, int]) -> dict[str, int]:
+    """Read one class's file: picture names and what it says of them."""
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TagspreadError(f"{file} cannot be read as text ({error}); unpack the data set again.") from None
+    column: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        words = line.split()
+        if not words:
+            continue
+        if len(words) != 2 or words[1] not in ("1", "0", "-1"):
+            raise TagspreadError(f"{file} line {number} is {line!r}; a picture's name and 1, 0 or -1 are expected.")
+        name, found = words[0], value[int(words[1])]
+        if Path(name).name != name:
+            raise TagspreadError(f"{file} line {number} names {name!r}; a plain name in JPEGImages is expected.")
+        if column.setdefault(name, found) != found:
+            raise TagspreadError(f"{file} line {number} contradicts an earlier line about {name!r}.")
+    return column

@@ -8,7 +8,7 @@ A method is a small frozen dataclass: its fields are its options, its verbs are 
   the batch;
 * ``loss(logits, targets, loss)`` at every step, for the pile's part of the batch.
 
-Most methods write one of them. ``docs/methods`` says what each does; ``methods/cap.py`` is the one to read first.
+Most methods write one of them; ``methods/cap.py`` is the one to read first.
 """
 
 from __future__ import annotations
