@@ -1,9 +1,7 @@
 """Training as a whole, on tiny data: what it learns, that it repeats itself, and that it can be stopped anywhere."""
 
 import json
-import shutil
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +10,9 @@ from safetensors.torch import load_file
 
 from tagspread.methods import METHODS
 from tagspread.methods.base import Method, Targets
-from tagspread.train import loop, session, state
+from tagspread.train import loop, state
 from tagspread.train.session import run_training
-from tagspread.train.stages import plan_stages, size_notes
+from tagspread.train.stages import plan_stages
 from tagspread.train.step import Step
 from tagspread.train.stop import Interrupted, StopSignal
 
@@ -243,88 +241,6 @@ def test_nan_loss_stops_names_the_step_and_keeps_the_checkpoint(problem, tiny, s
     assert_same(weights(whole), weights(resumed))
 
 
-def test_out_of_memory_names_what_to_lower(problem, tiny, silent, tmp_path, monkeypatch):
-    def full(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(Step, "__call__", full)
-    with pytest.raises(ValueError, match=r"out of memory on cpu. Lower batch \(now 32\)"):
-        run_training(problem, tiny(), tmp_path / "run", watcher=silent)
-
-
-def test_a_full_disk_is_found_before_training(problem, tiny, silent, tmp_path, monkeypatch):
-    usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(ValueError, match=r"has 0.0 GB free but the run needs"):
-        run_training(problem, tiny(), tmp_path / "run", watcher=silent)
-
-
-def test_the_output_folder_is_the_user_s(problem, tiny, silent, tmp_path):
-    quick = tiny(warmup_epochs=1, method="asl")
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "diary.txt").write_text("mine")
-    for overwrite in (False, True):
-        with pytest.raises(ValueError, match="holds files that are not of a run"):
-            run_training(problem, quick, tmp_path / "notes", overwrite=overwrite, watcher=silent)
-    with pytest.raises(ValueError, match="is a file"):
-        run_training(problem, quick, tmp_path / "notes" / "diary.txt", watcher=silent)
-    run_training(problem, quick, tmp_path / "run", watcher=silent)
-    (tmp_path / "run" / "mine.txt").write_text("mine")
-    with pytest.raises(ValueError, match="holds another run"):
-        run_training(problem, quick, tmp_path / "run", watcher=silent)
-    run_training(problem, quick, tmp_path / "run", overwrite=True, watcher=silent)
-    assert (tmp_path / "run" / "mine.txt").read_text() == "mine"  # only what a run writes is replaced
-
-
-def test_unwritable_folder(problem, tiny, silent, tmp_path, monkeypatch):
-    def refuse(self, *_args, **_kwargs):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "write_bytes", refuse)
-    with pytest.raises(ValueError, match=r"cannot be written to .Permission denied"):
-        run_training(problem, tiny(), tmp_path / "run", watcher=silent)
-
-
-def test_problems_that_cannot_be_learnt(problem, tiny, silent, tmp_path):
-    def run(problem, **changes):
-        run_training(problem, tiny(**changes), tmp_path / "run", watcher=silent)
-
-    with pytest.raises(ValueError, match="the pile of unlabelled pictures is empty"):
-        run(replace(problem, pile=problem.pile[:0]))
-    with pytest.raises(ValueError, match="no picture is labelled"):
-        run(replace(problem, labelled=problem.labelled[:0]))
-    with pytest.raises(ValueError, match="no labelled picture carries any tag"):
-        run(replace(problem, y=np.zeros_like(problem.y)))
-    with pytest.raises(ValueError, match="batch is 1; a step takes labelled and unlabelled pictures"):
-        run(problem, batch=1)
-    with pytest.raises(ValueError, match="is in more than one part"):
-        replace(problem, test=problem.pile[:3])
-    with pytest.raises(ValueError, match="leave nothing to train"):
-        run(problem, warmup_epochs=0, epochs=0)
-    assert not (tmp_path / "run").exists()
-
-
-def test_one_class_a_missing_class_and_fewer_labels_than_classes_are_said_and_work(problem, tiny, silent, tmp_path):
-    one = replace(problem, y=problem.y[:, :1], classes=("0",))
-    assert "one class only" in " ".join(one.check_trainable(True))
-    run_training(one, tiny(), tmp_path / "one", watcher=silent)
-    y = problem.y.copy()
-    y[problem.labelled, 9] = 0
-    missing = replace(problem, y=y)
-    assert "9 has no labelled picture" in " ".join(missing.check_trainable(True))
-    run = run_training(missing, tiny(), tmp_path / "missing", watcher=silent)
-    saved = load_file(run.path / "checkpoint" / "state.safetensors")
-    assert (saved["targets.labels"][:, 9] != 1).all()
-    few = replace(problem, labelled=problem.labelled[:6])
-    assert "6 labelled pictures for 10 classes" in " ".join(few.check_trainable(True))
-    config = tiny(
-        batch=500, batch_labeled=7, warmup_batch=8
-    )  # batches larger than the set are cut down, and it is said
-    assert [stage.batch for stage in plan_stages(few, config, METHODS["cap"]())] == [6, 6 + 160]
-    assert "batch_labeled is 7 but there are 6" in " ".join(size_notes(few, config))
-    run_training(few, config, tmp_path / "few", watcher=silent)
-
-
 def test_fitted_head_starts_better_than_a_random_one(silent, tmp_path, tiny):
     from sklearn.linear_model import LogisticRegression
 
@@ -356,15 +272,3 @@ def test_unknown_labels_of_labelled_rows_take_no_part(problem, tiny, silent, tmp
     labels = load_file(run.path / "checkpoint" / "state.safetensors")["targets.labels"]
     known = y[problem.labelled[20:], 0]
     assert int((labels[:, 0] == 1).sum()) == (known == 1).sum() * len(problem.pile) // 20
-
-
-def test_devices(monkeypatch):
-    assert session.choose_device("cpu").type == "cpu"
-    with pytest.raises(ValueError, match="device 'gpu' cannot be used"):
-        session.choose_device("gpu")
-
-
-def test_tensorboard_missing_is_one_message(problem, tiny, silent, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ValueError, match=r"pip install 'tagspread\[tensorboard\]'"):
-        run_training(problem, tiny(), tmp_path / "run", watcher=silent, tensorboard=True)
