@@ -10,19 +10,7 @@ from hypothesis import strategies as st
 from tagspread.data.table import LabelTable, read_table
 from tagspread.errors import TagspreadError
 
-LONG = "file,tags\na.jpg,sea|sand\nsub/b.jpg,sand\nc.jpg,\n"
-WIDE = "file,sea,sand\na.jpg,1,1\nsub/b.jpg,0,1\nc.jpg,,-1\n"
-
-
-@pytest.fixture
-def read(tmp_path):
-    def make(text, **options):
-        file = tmp_path / "labels.csv"
-        file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return read_table(file, "pictures", **options)
-
-    return make
-
+from .conftest import LONG, WIDE
 
 PATHS = tuple(Path("pictures") / name for name in ("a.jpg", "sub/b.jpg", "c.jpg"))
 

@@ -7,7 +7,8 @@ student trains on strong views of both parts, the teacher follows it, both are e
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,8 +29,13 @@ from tagspread.vision.augment import Views
 STEPS_BETWEEN_LOOKS = 32  # looking at a loss waits for the device
 
 
-def train_loop(problem: Problem, state: TrainState, watcher: Watcher) -> None:
-    """Train until it is done, from the beginning or from any step that a checkpoint was made at."""
+def train_loop(
+    problem: Problem, state: TrainState, watcher: Watcher, write_down: Callable[[dict[str, Any]], None]
+) -> None:
+    """Train until it is done, from the beginning or from any step that a checkpoint was made at.
+
+    After each epoch ``write_down`` is given its line of the log, then ``watcher`` shows it.
+    """
     with StopSignal() as stop:
         while (stage := state.stage) is not None:
             started = time.perf_counter()
@@ -53,6 +59,7 @@ def train_loop(problem: Problem, state: TrainState, watcher: Watcher) -> None:
             if state.is_evaluated:
                 figures |= evaluate(problem, state)
             state.end_epoch(figures | {"seconds": time.perf_counter() - started, "img_per_s": rate})
+            write_down(state.log[-1])
             watcher.epoch(state.log[-1])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,7 @@ def run_training(
                     watcher.note(f"note: {note}")
                 state = _fresh(network, problem, config, folder, device, watcher)
                 state.save()
-            writer = _tensorboard_class()(folder.path / "tensorboard") if tensorboard else None
-            train_loop(problem, state, _Recording(watcher, folder, state, writer))
+            train_loop(problem, state, watcher, _recorder(folder, state, tensorboard))
             return _finish(problem, config, folder, state)
     except (torch.OutOfMemoryError, MemoryError):
         raise TagspreadError(
@@ -112,22 +112,19 @@ def run_training(
         watcher.close()
 
 
-class _Recording(Watcher):
-    """Writes the log beside showing it."""
+def _recorder(folder: RunFolder, state: TrainState, tensorboard: bool) -> Callable[[dict[str, Any]], None]:
+    """Return what writes an epoch's line down: into log.jsonl, and for TensorBoard if that is wanted."""
+    writer = _tensorboard_class()(folder.path / "tensorboard") if tensorboard else None
 
-    def __init__(self, shown: Watcher, folder: RunFolder, state: TrainState, tensorboard: Any) -> None:
-        super().__init__(shown.quiet, shown.console)
-        self._shown, self._folder, self._state, self._tensorboard = shown, folder, state, tensorboard
-        self.step, self.note = shown.step, shown.note  # type: ignore[method-assign]
-
-    def epoch(self, line: dict[str, Any]) -> None:
-        self._folder.write_log(self._state.log)
-        self._shown.epoch(line)
-        if self._tensorboard is not None:
+    def write_down(line: dict[str, Any]) -> None:
+        folder.write_log(state.log)
+        if writer is not None:
             for name, value in line.items():
                 if isinstance(value, int | float):
-                    self._tensorboard.add_scalar(name, value, line["epoch"])
-            self._tensorboard.flush()
+                    writer.add_scalar(name, value, line["epoch"])
+            writer.flush()
+
+    return write_down
 
 
 def _tensorboard_class() -> Any:
