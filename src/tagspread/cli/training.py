@@ -1,110 +1,28 @@
-"""The ``tagspread`` command: thin, it only parses, calls and prints."""
+"""Commands that lead to a run: ``check`` and ``train``."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from tagspread._version import __version__
+from tagspread.cli.common import (
+    Delimiter,
+    Ignore,
+    ImageColumn,
+    Outside,
+    Overwrite,
+    Quiet,
+    TagsColumn,
+    may_be_stopped,
+    say,
+    table_options,
+)
 from tagspread.errors import TagspreadError
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]
-
-
-def _say(text: str, error: bool = False) -> None:
-    """Print a line as it is: not wrapped, so that it can be copied, and without guessing at colours."""
-    Console(stderr=error, soft_wrap=True).print(text, highlight=False, markup=False)
-
-
-@contextmanager
-def _may_be_stopped(words: str) -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into one line that says how to go on, and exit code 130."""
-    from tagspread.train.stop import Interrupted
-
-    try:
-        yield
-    except KeyboardInterrupt as stopped:
-        _say(words.format(stopped) if isinstance(stopped, Interrupted) else "stopped", error=True)
-        raise typer.Exit(130) from None
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        _say(f"tagspread {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def tagspread(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
-) -> None:
-    """A few tagged pictures, a large pile of untagged ones, one good tagger."""
-
-
-@app.command()
-def methods() -> None:
-    """List the methods, one line each."""
-    from tagspread.methods import METHODS
-
-    table = Table("method", "what it does")
-    for name, method in METHODS.items():
-        table.add_row(name, method.summary)
-    Console().print(table)
-
-
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the two runs.")] = Path("demo-run"),
-    canvases: Annotated[int, typer.Option(min=100, help="Training canvases, of which 5 % are labelled.")] = 3000,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs with the pile.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, other canvases.")] = 0,
-    export: Annotated[
-        Path | None, typer.Option("--export-folder", help="Only write the pictures and their CSV files here.")
-    ] = None,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
-) -> None:
-    """Train labelled-only and CAP on canvases of handwritten digits: no download, no GPU, about a minute."""
-    from tagspread.demo import DemoSize, export_folder, run_demo, show_demo
-    from tagspread.train.console import Watcher
-
-    size = DemoSize(canvases=canvases, test=canvases // 2, epochs=epochs)
-    if export is not None:
-        export_folder(export, size, seed)
-        _say(f"wrote {canvases + canvases // 2:,} pictures, labels.csv and test.csv to {export}")
-        return
-    with _may_be_stopped("stopped"):
-        runs = run_demo(out, size, seed, Watcher(quiet), overwrite)
-    show_demo(runs, Console())
-
-
-Delimiter = Annotated[str, typer.Option(help="What separates tags in a column of tags.")]
-ImageColumn = Annotated[str | None, typer.Option(help="Column with the pictures, if it is not found.")]
-TagsColumn = Annotated[str | None, typer.Option(help="Column with the tags, if it is not found.")]
-Ignore = Annotated[list[str] | None, typer.Option(help="Column about something else; 'all' for all such.")]
-Outside = Annotated[bool, typer.Option("--allow-outside", help="Accept paths that leave the folder.")]
-
-
-def _table_options(
-    delimiter: str, image_column: str | None, tags_column: str | None, ignore: list[str] | None, outside: bool
-) -> dict[str, Any]:
-    columns: str | list[str] = "all" if ignore == ["all"] else ignore or []
-    return {"delimiter": delimiter, "image_column": image_column, "tags_column": tags_column, "ignore": columns,
-            "allow_outside": outside}  # fmt: skip
-
-
-@app.command()
 def check(
     images: Annotated[Path, typer.Argument(help="Folder of pictures, tagged and untagged.")],
     labels: Annotated[Path, typer.Option(help="CSV, TSV or Parquet with the tags of some of them.")],
@@ -119,11 +37,10 @@ def check(
     """Find every problem of a data set before it is trained on; exit code 1 if something must be mended."""
     from tagspread.data.check import run_check
 
-    options = _table_options(delimiter, image_column, tags_column, ignore, allow_outside)
+    options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
     raise typer.Exit(run_check(images, labels, test_labels, as_json, table_options=options))
 
 
-@app.command()
 def train(
     images: Annotated[Path | None, typer.Argument(help="Folder of pictures, tagged and untagged.")] = None,
     labels: Annotated[Path | None, typer.Option(help="CSV, TSV or Parquet with the tags of some of them.")] = None,
@@ -171,19 +88,19 @@ def train(
     else:
         if images is None or labels is None or out is None:
             raise TagspreadError("give the folder of pictures, --labels FILE and --out RUN; or --resume RUN.")
-        options = _table_options(delimiter, image_column, tags_column, ignore, allow_outside)
+        options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
         arguments = data | settings | {"out": out, "cache": cache, "table_options": options}
     how: dict[str, Any] = {"device": device, "overwrite": overwrite, "resume": resume is not None, "quiet": quiet}
-    with _may_be_stopped("stopped and saved; go on with: tagspread train --resume {}"):
+    with may_be_stopped("stopped and saved; go on with: tagspread train --resume {}"):
         run = run_train(tensorboard=tensorboard, **arguments, **how)
-    _say(f"done: {run.path}")
+    say(f"done: {run.path}")
     for part in ("test", "held_out"):
         if part in run.metrics and run.metrics[part]["mAP"] is not None:
             low, high = run.metrics[part]["interval_90"]
             figure = f"mAP {100 * run.metrics[part]['mAP']:.1f} (90 % interval {100 * low:.1f} to {100 * high:.1f})"
-            _say(f"{part} {figure}")
+            say(f"{part} {figure}")
     if "warning" in run.metrics:
-        _say(f"note: {run.metrics['warning']}")
+        say(f"note: {run.metrics['warning']}")
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:
@@ -211,12 +128,3 @@ def _of_run(folder: Path) -> dict[str, Any]:
     if not facts["data"]:
         raise TagspreadError(f"{folder} was started from Python with its own data; resume it there, with resume=True.")
     return {**facts["data"], **facts["settings"], "out": folder}
-
-
-def main() -> None:
-    """Run the command line; bad input ends with one message and exit code 2, never with a traceback."""
-    try:
-        app()
-    except TagspreadError as error:
-        _say(f"error: {error}", error=True)
-        sys.exit(2)

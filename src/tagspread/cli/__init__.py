@@ -1,0 +1,41 @@
+"""The ``tagspread`` command: thin, it only parses, calls and prints. One file per group of commands."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tagspread._version import __version__
+from tagspread.cli import first_steps, training
+from tagspread.cli.common import say
+from tagspread.errors import TagspreadError
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"tagspread {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def tagspread(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+) -> None:
+    """A few tagged pictures, a large pile of untagged ones, one good tagger."""
+
+
+for command in (first_steps.demo, training.check, training.train, first_steps.methods):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line; bad input ends with one message and exit code 2, never with a traceback."""
+    try:
+        app()
+    except TagspreadError as error:
+        say(f"error: {error}", error=True)
+        sys.exit(2)

@@ -1,0 +1,44 @@
+"""What several commands share: options of the same name and meaning, and how things are said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]
+Delimiter = Annotated[str, typer.Option(help="What separates tags in a column of tags.")]
+ImageColumn = Annotated[str | None, typer.Option(help="Column with the pictures, if it is not found.")]
+TagsColumn = Annotated[str | None, typer.Option(help="Column with the tags, if it is not found.")]
+Ignore = Annotated[list[str] | None, typer.Option(help="Column about something else; 'all' for all such.")]
+Outside = Annotated[bool, typer.Option("--allow-outside", help="Accept paths that leave the folder.")]
+
+
+def table_options(
+    delimiter: str, image_column: str | None, tags_column: str | None, ignore: list[str] | None, outside: bool
+) -> dict[str, Any]:
+    """Return the options of reading a table, as ``read_table`` takes them."""
+    columns: str | list[str] = "all" if ignore == ["all"] else ignore or []
+    return {"delimiter": delimiter, "image_column": image_column, "tags_column": tags_column, "ignore": columns,
+            "allow_outside": outside}  # fmt: skip
+
+
+def say(text: str, error: bool = False) -> None:
+    """Print a line as it is: not wrapped, so that it can be copied, and without guessing at colours."""
+    Console(stderr=error, soft_wrap=True).print(text, highlight=False, markup=False)
+
+
+@contextmanager
+def may_be_stopped(words: str) -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into one line that says how to go on, and exit code 130."""
+    from tagspread.train.stop import Interrupted
+
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        say(words.format(stopped) if isinstance(stopped, Interrupted) else "stopped", error=True)
+        raise typer.Exit(130) from None
