@@ -17,6 +17,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from tagspread.data.store import open_store
 from tagspread.data.voc import read_voc
 from tagspread.methods.base import Labelled
 from tagspread.train.config import TrainConfig, make_config
-from tagspread.train.feed import strong_batches
+from tagspread.train.feed import shown_batches
 from tagspread.train.loop import evaluate, label_pile, student_steps
 from tagspread.train.problem import Problem
 from tagspread.train.session import run_training
@@ -69,10 +70,11 @@ def parts_of_an_epoch(problem: Problem, config: TrainConfig, state: TrainState) 
         scoring = seconds(lambda: label_pile(problem, state, labelled), device)
         training = seconds(lambda: list(student_steps(problem, state, stage, labelled)), device)
         evaluation = seconds(lambda: evaluate(problem, state), device)
-        state.schedule.last_epoch = 0
+        state.schedules[0].last_epoch = 0
     rows = problem.pile[: len(problem.pile) // 32 * 32].reshape(-1, 32)
     views = Views(config.seed, config.flip, config.cutout, config.operations)
-    views_s = seconds(lambda: [None for _ in strong_batches(problem.store, views, rows, 0, cutout=True)], device)
+    shown = partial(shown_batches, state.student, problem.store, views, rows, 0, cutout=True)
+    views_s = seconds(lambda: [None for _ in shown()], device)
     images = stage.steps * stage.batch
     return {
         "score_s": scoring,
@@ -96,7 +98,7 @@ def streamed_rate(problem: Problem, config: TrainConfig, state: TrainState, path
     stage = state.stages[0]
     labelled = Labelled(torch.from_numpy(problem.y[problem.labelled]), problem.classes)
     state.step = 0
-    state.schedule.last_epoch = 0
+    state.schedules[0].last_epoch = 0
     training = seconds(lambda: list(student_steps(streamed, state, stage, labelled)), state.device)
     return stage.steps * stage.batch / training
 
@@ -107,12 +109,12 @@ def bare_rates(problem: Problem, config: TrainConfig, state: TrainState) -> dict
     batch = stage.batch
     pictures = problem.store.batch(problem.pile[:batch])
     labels = torch.zeros(batch, len(problem.classes), device=device)
-    ones = torch.ones_like(labels)
+    ones, places = torch.ones_like(labels), torch.arange(stage.batch_pile, device=device)
     state.train_mode()
 
     def train(steps: int) -> None:
         for _ in range(steps):
-            state.student_step(pictures, labels, ones)
+            state.student_step(pictures, labels, ones, places)
             state.ema.update()
 
     train(5)

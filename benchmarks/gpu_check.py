@@ -59,9 +59,10 @@ def main() -> None:
 
     network = Curious().cuda()
     optimizer = torch.optim.AdamW(network.parameters())
-    step = Step(network, optimizer, ts.bce_loss, graphs=True)
+    step = Step(network, optimizer, lambda z, y, w, _: ts.bce_loss(z, y, w), graphs=True)
     batch = torch.randint(0, 255, (4, 3, 2, 2), dtype=torch.uint8, device="cuda")
-    losses = [step(batch, torch.ones(4, 2, device="cuda"), torch.ones(4, 2, device="cuda")).item() for _ in range(3)]
+    ones, places = torch.ones(4, 2, device="cuda"), torch.arange(4, device="cuda")
+    losses = [step(batch, ones, ones, places).item() for _ in range(3)]
     print("a network that cannot be captured trains eagerly:", not step.graphs, losses)
 
 

@@ -144,8 +144,8 @@ def test_a_method_may_label_per_step_and_change_the_loss(problem, tiny, silent, 
             seen.append(scores.shape)
             return Targets((scores > 0).to(torch.int8), (scores.abs() > 0.1).float())
 
-        def loss(self, logits, targets, loss):
-            return 0 * loss(logits, targets.labels, targets.weight)
+        def loss(self, output, targets, loss, state):
+            return 0 * loss(output, targets.labels, targets.weight)
 
     monkeypatch.setitem(METHODS, "per_step", PerStep)
     run_training(problem, tiny(method="per_step", epochs=1), tmp_path / "run", watcher=silent)
@@ -171,7 +171,7 @@ def test_loss_sum_and_mean_mean(problem, tiny, tmp_path):
         known = asl_loss(logits[:n], labels[:n], weight=weight[:n])
         pile = asl_loss(logits[n:], labels[n:], weight=weight[n:])
         expected = known + 0.5 * pile if reduction == "sum" else known / n + 0.5 * pile / m
-        torch.testing.assert_close(now._loss(stage, logits, labels, weight), expected)
+        torch.testing.assert_close(now._loss(stage, logits, labels, weight, torch.arange(m)), expected)
 
 
 def test_acceptance_13_batch_sizes_follow_the_labelled_share(tiny):
@@ -244,7 +244,7 @@ def test_nan_loss_stops_names_the_step_and_keeps_the_checkpoint(problem, tiny, s
 def test_fitted_head_starts_better_than_a_random_one(silent, tmp_path, tiny):
     from sklearn.linear_model import LogisticRegression
 
-    from tagspread.train.head import fit_logistic
+    from tagspread.linear.logistic import fit_logistic
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 4)).astype(np.float32)

@@ -12,7 +12,7 @@ from tagspread.train import feed
 from tagspread.train.config import PRESETS, TrainConfig, make_config
 from tagspread.train.console import epoch_line
 from tagspread.train.ema import EMA
-from tagspread.train.feed import strong_batches
+from tagspread.train.feed import shown_batches
 from tagspread.train.optim import make_optimizer, make_schedule, train_mode
 from tagspread.train.samplers import LABELLED, PILE, stream
 from tagspread.train.score import score
@@ -119,13 +119,14 @@ def test_feed_gives_the_views_of_each_row_whatever_the_chunk(monkeypatch):
     store = TensorStore(torch.randint(0, 256, (20, 3, 12, 12), dtype=torch.uint8), "cpu")
     views = Views(3, True, 0.5, ("Invert", "TranslateX"))
     steps = np.arange(18).reshape(6, 3)
+    network = build_network("small", 3, weights="none")
     expected = views.strong(store.batch(np.arange(18)), np.arange(18), 4).reshape(6, 3, 3, 12, 12)
     for size in (1, 6, 7, 1000):
         monkeypatch.setattr(feed, "ITEMS_PER_CHUNK", size)
-        got = torch.stack(list(strong_batches(store, views, steps, 4, cutout=True)))
+        got = torch.stack(list(shown_batches(network, store, views, steps, 4, cutout=True)))
         assert (got == expected).all()
     features = TensorStore(torch.rand(20, 5), "cpu")  # no pictures: no views
-    got = torch.stack(list(strong_batches(features, views, steps, 4, cutout=True)))
+    got = torch.stack(list(shown_batches(network, features, views, steps, 4, cutout=True)))
     assert (got == features.batch(np.arange(18)).reshape(6, 3, 5)).all()
 
 

@@ -1,14 +1,17 @@
-"""What a method is: a rule that turns a teacher's scores of the pile into targets, and nothing else.
+"""What a method is: a rule that turns a teacher's scores of the pile into targets.
 
-A method is a small frozen dataclass: its fields are its options, its verbs are pure. The loop calls
+A method is a small frozen dataclass: its fields are its options, its verbs are called by the loop in this order:
 
 * ``start(labelled)`` once, for the state that must live through the run and be saved with it;
-* ``targets(scores, labelled, state)`` at the start of every epoch, for the whole pile;
+* ``new_epoch(labelled, state)`` and ``targets(scores, labelled, state)`` at the start of every epoch, the latter for
+  the whole pile;
 * ``step_targets(scores, targets, labelled, state)`` at every step, if ``per_step`` is set, with fresh teacher scores of
-  the batch;
-* ``loss(logits, targets, loss)`` at every step, for the pile's part of the batch.
+  the batch; the whole pile is then labelled once only, at the start;
+* ``loss(output, targets, loss, state)`` at every step, for the pile's part of the batch.
 
-Most methods write one of them; ``methods/cap.py`` is the one to read first.
+Most methods write one of them; ``methods/cap.py`` is the one to read first. A few methods are more than a rule; they
+bring a network of their own (``network``, ``begin_pile``) and what its answers to the labelled part cost
+(``loss_labelled``), or make a step in their own way (``own_step``).
 """
 
 from __future__ import annotations
@@ -16,31 +19,63 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
+import torch
 from torch import Tensor
 
 from tagspread.core.thresholds import class_counts
 from tagspread.errors import TagspreadError
+
+if TYPE_CHECKING:
+    from tagspread.vision.backbones import TagNet
 
 State: TypeAlias = dict[str, Tensor]
 EntryLoss: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 class Targets(NamedTuple):
-    """What the pile is trained on: 1, 0, -1 ignored (or soft targets), and the weight of each entry, if not all 1."""
+    """What the pile is trained on.
+
+    Attributes:
+        labels: 1, 0, -1 ignored, or soft targets between 0 and 1.
+        weight: importance of each entry, if not all 1.
+        places: at a step, which rows of the pile the batch holds.
+    """
 
     labels: Tensor
     weight: Tensor | None = None
+    places: Tensor | None = None
+
+
+class SetApart(NamedTuple):
+    """Labelled items that are trained on without their labels, so that their scores are those of any new item."""
+
+    y: Tensor
+    scores: Tensor
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """What a method may know of the labelled part, and where training stands."""
+    """What a method may know of the labelled part, and where training stands.
+
+    Attributes:
+        y: one row per item: 1, 0, -1 unknown.
+        classes: the tags' names.
+        epoch: epochs with the pile so far.
+        epochs: epochs with the pile in all.
+        pile_size: how many items the pile has.
+        scores: the teacher's logits of these items, for methods with ``reads_labelled``.
+        apart: items set apart, for methods that ask for some by ``share_apart``.
+    """
 
     y: Tensor
     classes: tuple[str, ...]
     epoch: int = 0
+    epochs: int = 1
+    pile_size: int = 0
+    scores: Tensor | None = None
+    apart: SetApart | None = None
     positives: list[int] = field(init=False)
     known: list[int] = field(init=False)
 
@@ -54,6 +89,25 @@ class Labelled:
         """How many tags an item has on average: the sum of the class proportions, each over what is known of it."""
         return sum(c / n for c, n in zip(self.positives, self.known, strict=True) if n)
 
+    def scored(self) -> tuple[Tensor, Tensor]:
+        """Return the teacher's logits and the labels to judge it by: those set apart, if there are any."""
+        if self.apart is not None:
+            return self.apart.scores, self.apart.y.to(self.apart.scores.device)
+        if self.scores is None:
+            raise TagspreadError("this method looks at the scores of the labelled part, and none were given.")
+        return self.scores, self.y.to(self.scores.device)
+
+
+class StudentStep(Protocol):
+    """A step of the student: calling it with a batch trains on it and returns the loss, still on the device."""
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """What is saved with the run."""
+
+    def __call__(self, pictures: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
+        """Train on one batch: labelled rows first, then ``len(places)`` rows of the pile."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -62,25 +116,54 @@ class Method:
     summary: ClassVar[str] = ""
     uses_pile: ClassVar[bool] = True
     per_step: ClassVar[bool] = False
+    reads_labelled: ClassVar[bool] = False  # wants the teacher's scores of the labelled part, too
     labelled_loss: ClassVar[str | None] = None  # a method that is defined by its loss names it
+    shares_warmup: ClassVar[bool] = True  # may start from a warm-up that another method made
+    on_features: ClassVar[bool] = False  # trains a head of its own on the frozen network's features
+    recipe: ClassVar[dict[str, Any]] = {}  # settings it needs to be itself, unless the user says otherwise
+
+    @property
+    def share_apart(self) -> float:
+        """Which share of the labelled items is trained on without labels, to judge the teacher by."""
+        return 0.0
 
     def start(self, labelled: Labelled) -> State:
         """Return the state that lives through the run; it is saved and restored with the checkpoint."""
         del labelled
         return {}
 
+    def new_epoch(self, labelled: Labelled, state: State) -> None:
+        """Bring the state up to date for an epoch; the place for what rests on the labelled part alone."""
+
     def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
         """Turn the teacher's logits of the whole pile (m x q, float32) into targets for one epoch."""
         raise TagspreadError(f"{type(self).__name__} does not say how to label the pile; write its targets().")
 
     def step_targets(self, scores: Tensor, targets: Targets, labelled: Labelled, state: State) -> Targets:
-        """Turn fresh teacher logits of one batch, and the epoch's targets of it, into the targets of this step."""
+        """Turn fresh teacher logits of one batch, and the targets it had last, into the targets of this step."""
         del scores, labelled, state
         return targets
 
-    def loss(self, logits: Tensor, targets: Targets, loss: EntryLoss) -> Tensor:
-        """Return the pile's loss, entry by entry."""
-        return loss(logits, targets.labels, targets.weight)
+    def loss(self, output: Tensor, targets: Targets, loss: EntryLoss, state: State) -> Tensor:
+        """Return the pile's loss, entry by entry; the state may be changed in place."""
+        del state
+        return loss(output, targets.labels, targets.weight)
+
+    def loss_labelled(self, output: Tensor, y: Tensor, weight: Tensor, loss: EntryLoss) -> Tensor:
+        """Return the labelled part's loss, entry by entry."""
+        return loss(output, y, weight)
+
+    def network(self, network: TagNet) -> TagNet:
+        """Return the network that this method trains, made from the ordinary one."""
+        return network
+
+    def begin_pile(self, network: TagNet) -> None:
+        """Prepare the student for the pile, after the warm-up."""
+
+    def own_step(self, network: TagNet, state: State) -> StudentStep | None:
+        """Return a step of the method's own making, where one loss and one optimiser are not enough."""
+        del network, state
+        return None
 
 
 def check_share(option: str, value: float) -> None:

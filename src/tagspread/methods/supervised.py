@@ -20,6 +20,7 @@ class BCE(Method):
     summary: ClassVar[str] = "labelled part only, binary cross-entropy"
     uses_pile: ClassVar[bool] = False
     labelled_loss: ClassVar[str | None] = "bce"
+    shares_warmup: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)

@@ -86,5 +86,7 @@ def restore_optimizer(
         number, name = key.split(".", 1)
         state.setdefault(int(number), {})[name] = value
     own = optimizer.state_dict()["param_groups"]
+    # JSON knows no tuples
+    groups = [{k: tuple(v) if k == "betas" else v for k, v in group.items()} for group in groups]
     merged = [{**mine, **saved} for mine, saved in zip(own, groups, strict=True)]
     optimizer.load_state_dict({"state": state, "param_groups": merged})

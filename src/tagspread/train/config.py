@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tagspread.core.losses import asl_loss, bce_loss
 from tagspread.errors import TagspreadError, check_choice, did_you_mean
+from tagspread.methods import find_method
 from tagspread.vision.augment import OPERATIONS, Views
 
 LOSSES: dict[str, Callable[..., Tensor]] = {"asl": asl_loss, "bce": bce_loss}
@@ -200,6 +201,9 @@ def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
     """
     check_choice("preset", preset, PRESETS)
     values = dict(PRESETS[preset])
-    if settings.get("method", "cap") != "cap" and "method_options" in values:
+    method = settings.get("method", "cap")
+    if method != "cap" and "method_options" in values:
         del values["method_options"]  # the preset's options are CAP's
+    if isinstance(method, str):
+        values |= find_method(method).recipe
     return TrainConfig.from_dict(values | settings)

@@ -1,4 +1,4 @@
-"""From rows to views on the device, several batches at a time.
+"""From rows to what the student is shown, on the device, several batches at a time.
 
 Making the views of thirty batches costs hardly more launches than making those of one, and while the device trains on
 one chunk the next is read from disk.
@@ -13,17 +13,25 @@ from torch import Tensor
 
 from tagspread.data.store import Store, prefetch
 from tagspread.vision.augment import Views
+from tagspread.vision.backbones import TagNet
 
 ITEMS_PER_CHUNK = 1024
 
 
-def strong_batches(store: Store, views: Views, steps: np.ndarray, epoch: int, *, cutout: bool) -> Iterator[Tensor]:
-    """Yield the strong views of each line of ``steps`` (steps x batch, row numbers of the store)."""
-    per_chunk = max(1, ITEMS_PER_CHUNK // steps.shape[1])
+def steps_per_chunk(steps: np.ndarray) -> int:
+    """Return how many steps (of steps x batch) are prepared at once."""
+    return max(1, ITEMS_PER_CHUNK // int(steps.shape[1]))
+
+
+def shown_batches(
+    network: TagNet, store: Store, views: Views, steps: np.ndarray, epoch: int, *, cutout: bool
+) -> Iterator[Tensor]:
+    """Yield what the network is shown of each line of ``steps`` (steps x batch, row numbers of the store)."""
+    per_chunk = steps_per_chunk(steps)
     chunks = [steps[at : at + per_chunk] for at in range(0, len(steps), per_chunk)]
     flat = [chunk.reshape(-1) for chunk in chunks]
     items = prefetch(store.batch, flat) if store.placement == "disk" else map(store.batch, flat)
     for chunk, rows, loaded in zip(chunks, flat, items, strict=True):
         # features have no views: what is no picture is trained on as it is
-        made = views.strong(loaded, rows, epoch, cutout=cutout) if loaded.ndim == 4 else loaded
+        made = network.show(views, loaded, rows, epoch, cutout) if loaded.ndim == 4 else loaded
         yield from made.reshape(*chunk.shape, *made.shape[1:])

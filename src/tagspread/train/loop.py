@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tagspread.core.metrics import mean_average_precision
+from tagspread.core.metrics import mean_average_precision, multilabel_report
 from tagspread.errors import TagspreadError
-from tagspread.methods.base import Labelled, Targets
+from tagspread.methods.base import Labelled, SetApart, Targets
 from tagspread.train.console import Watcher
-from tagspread.train.feed import strong_batches
+from tagspread.train.feed import shown_batches, steps_per_chunk
 from tagspread.train.problem import Problem
 from tagspread.train.samplers import LABELLED, PILE, stream
 from tagspread.train.stages import Stage
@@ -41,7 +44,7 @@ def train_loop(
             started = time.perf_counter()
             if not state.begun:
                 state.begin_stage()  # new optimiser and schedule; the teacher begins from the student
-            labelled = Labelled(torch.from_numpy(problem.y[problem.labelled]), problem.classes, state.epoch)
+            labelled = state.labelled_part(problem)
             if stage.uses_pile and state.step == 0:  # resumed within an epoch, its targets are in the checkpoint
                 label_pile(problem, state, labelled)
 
@@ -65,15 +68,29 @@ def train_loop(
 
 def label_pile(problem: Problem, state: TrainState, labelled: Labelled) -> None:
     """Let the teacher score the pile, and the method turn the scores into this epoch's targets."""
-    config, previous = state.config, state.targets
-    flips = config.teacher_flips and config.flip
-    scores = state.score(state.ema.model, problem.store, problem.pile, flips=flips)
-    check_scores(scores, "teacher", state)
-    state.targets = state.method.targets(scores, labelled, state.method_state)
-    labels = state.targets.labels
-    state.figures = {"pseudo_positives": int((labels == 1).sum()), "ignored": int((labels == -1).sum())}
-    if previous is not None:
-        state.figures["flips"] = int((labels != previous.labels).sum())
+    method, config = state.method, state.config
+    look = partial(state.score, state.ema.model, problem.store, flips=config.teacher_flips and config.flip)
+    if method.reads_labelled:
+        labelled = with_scores(labelled, problem, look)
+    method.new_epoch(labelled, state.method_state)
+    if state.targets is None or not method.per_step:
+        scores = look(problem.pile)
+        check_scores(scores, "teacher", state)
+        state.relabel(slice(None), method.targets(scores, labelled, state.method_state), scores)
+    labels = state.epoch_targets.labels
+    state.figures = {"pseudo_positives": int((labels >= 0.5).sum()), "ignored": int((labels == -1).sum())}
+    if problem.oracle is not None:
+        truth = torch.from_numpy(problem.oracle).to(labels.device)
+        report = multilabel_report((labels >= 0.5).to(torch.int8), truth)
+        state.figures |= {f"pseudo_{name}": value for name, value in report.items()}
+
+
+def with_scores(labelled: Labelled, problem: Problem, look: Callable[[np.ndarray], Tensor]) -> Labelled:
+    """Return the labelled part with the teacher's scores of it, and of what was set apart."""
+    apart = None
+    if len(problem.apart):
+        apart = SetApart(torch.from_numpy(problem.y[problem.apart]), look(problem.apart))
+    return replace(labelled, scores=look(problem.labelled), apart=apart)
 
 
 def student_steps(problem: Problem, state: TrainState, stage: Stage, labelled: Labelled) -> Iterator[int]:
@@ -86,17 +103,19 @@ def student_steps(problem: Problem, state: TrainState, stage: Stage, labelled: L
     place = stream(np.arange(len(problem.pile)), state.read_pile, todo * m, config.seed, PILE).reshape(todo, m)
     rows = np.concatenate([known, problem.pile[place]], axis=1)
     views = Views(config.seed, config.flip, config.cutout, config.operations)
+    shown = shown_batches(state.student, problem.store, views, rows, state.epoch, cutout=stage.cutout)
+    fresh = fresh_scores(problem, state, rows[:, n:]) if stage.uses_pile and state.method.per_step else repeat(None)
     y = torch.from_numpy(problem.y[known]).to(device, torch.float32)
     places = torch.from_numpy(place).to(device)
 
     losses: list[Tensor] = []
-    for i, pictures in enumerate(strong_batches(problem.store, views, rows, state.epoch, cutout=stage.cutout)):
+    for i, (pictures, scores) in enumerate(zip(shown, fresh, strict=False)):
         labels, weight = y[i], torch.ones_like(y[i])
         if stage.uses_pile:
-            targets = targets_of_step(problem, state, labelled, places[i], rows[i, n:])
+            targets = targets_of_step(state, labelled, places[i], scores)
             labels = torch.cat([labels, targets.labels.float()])
             weight = torch.cat([weight, torch.ones_like(labels[n:]) if targets.weight is None else targets.weight])
-        losses.append(state.student_step(pictures, labels, weight))
+        losses.append(state.student_step(pictures, labels, weight, places[i]))
         state.after_step(losses[-1])
         if len(losses) == STEPS_BETWEEN_LOOKS or i == todo - 1:
             check_losses(losses, state)
@@ -104,16 +123,28 @@ def student_steps(problem: Problem, state: TrainState, stage: Stage, labelled: L
         yield len(pictures)
 
 
-def targets_of_step(
-    problem: Problem, state: TrainState, labelled: Labelled, places: Tensor, rows: np.ndarray
-) -> Targets:
-    """Return the epoch's targets of these places of the pile, as the method refines them at this step."""
-    labels, weight = state.epoch_targets
-    targets = Targets(labels[places], None if weight is None else weight[places])
-    if not state.method.per_step:
-        return targets
-    fresh = state.score(state.ema.model, problem.store, rows)
-    return state.method.step_targets(fresh, targets, labelled, state.method_state)
+def fresh_scores(problem: Problem, state: TrainState, rows: np.ndarray) -> Iterator[Tensor]:
+    """Yield the teacher's scores of each line of ``rows`` (steps x batch), made shortly before they are needed.
+
+    A chunk of steps is scored at once: one batch at a time, launching the teacher would cost more than its work, and
+    in so few steps an average hardly moves. What is left of a chunk is saved with the run.
+    """
+    chunk = steps_per_chunk(rows)
+    for i in range(len(rows)):
+        if not len(state.fresh):
+            ahead = rows[i : i + chunk]
+            scores = state.score(state.ema.model, problem.store, ahead.reshape(-1))
+            state.fresh = scores.reshape(*ahead.shape, -1)
+        scores, state.fresh = state.fresh[0], state.fresh[1:]
+        yield scores
+
+
+def targets_of_step(state: TrainState, labelled: Labelled, places: Tensor, scores: Tensor | None) -> Targets:
+    """Return the targets of these places of the pile, renewed from fresh scores where the method wants that."""
+    if scores is not None:
+        targets = state.method.step_targets(scores, state.targets_at(places), labelled, state.method_state)
+        state.relabel(places, targets, scores)
+    return state.targets_at(places)
 
 
 def evaluate(problem: Problem, state: TrainState) -> dict[str, float]:

@@ -31,6 +31,10 @@ class Problem:
         test: rows to evaluate on; never used to choose anything, unless the parity mode is asked for by name.
         held_out: labelled rows kept from training, to choose by.
         names: what to call each item, for messages and to recognise the data again.
+        apart: labelled rows that are trained on as part of the pile, without their labels, for methods that judge by
+            them.
+        oracle: the pile's true labels, for experiments that measure pseudo-labels; nothing is ever trained on them.
+        identity: by what a checkpoint recognises the data, where the store does not tell.
     """
 
     store: Store
@@ -41,6 +45,9 @@ class Problem:
     test: np.ndarray = field(default_factory=_no_rows)
     held_out: np.ndarray = field(default_factory=_no_rows)
     names: Sequence[str] = ()
+    apart: np.ndarray = field(default_factory=_no_rows)
+    oracle: np.ndarray | None = None
+    identity: str | None = None
 
     def __post_init__(self) -> None:
         y = as_labels("labels", self.y).numpy()
@@ -50,6 +57,12 @@ class Problem:
             raise TagspreadError(
                 f"labels have shape {y.shape} but there are {len(self.store)} items and {len(self.classes)} classes; "
                 "give one row per item and one column per class."
+            )
+        object.__setattr__(self, "apart", np.asarray(self.apart, np.int64))
+        if self.oracle is not None and self.oracle.shape != (len(self.pile), len(self.classes)):
+            raise TagspreadError(
+                f"oracle has shape {self.oracle.shape} but the pile has {len(self.pile)} items and there are "
+                f"{len(self.classes)} classes; give one row per item of the pile."
             )
         parts = {part: np.asarray(getattr(self, part), np.int64) for part in ("labelled", "pile", "test", "held_out")}
         for part, rows in parts.items():
@@ -106,8 +119,23 @@ class Problem:
         kept, held, _ = hold_out(self.y[self.labelled], share, seed, classes=self.classes)
         return replace(self, labelled=self.labelled[kept], held_out=self.labelled[held])
 
+    def set_apart(self, share: float, seed: int) -> Problem:
+        """Return the problem with a share of the labelled rows moved to the pile; their labels are for judging only."""
+        if not 1 <= round(share * len(self.labelled)) < len(self.labelled):
+            raise TagspreadError(
+                f"the method sets {share:.0%} of {len(self.labelled)} labelled pictures apart to judge by; that leaves "
+                "none there or none to train on. Label more, or take another method."
+            )
+        kept, moved, _ = hold_out(self.y[self.labelled], share, seed, classes=self.classes)
+        rows = self.labelled[moved]
+        oracle = None if self.oracle is None else np.concatenate([self.oracle, self.y[rows]])
+        pile = np.concatenate([self.pile, rows])
+        return replace(self, labelled=self.labelled[kept], pile=pile, apart=rows, oracle=oracle)
+
     def fingerprint(self) -> str:
         """Return a digest by which a checkpoint recognises its data."""
+        if self.identity is not None:
+            return self.identity
         digest = hashlib.sha256()
         for part in (self.labelled, self.pile, self.test, self.held_out, self.y[self.labelled], self.y[self.test]):
             digest.update(np.ascontiguousarray(part).tobytes())

@@ -11,11 +11,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import OneCycleLR
 
 from tagspread.errors import TagspreadError
 from tagspread.methods import get_method
-from tagspread.methods.base import Labelled, State, Targets
-from tagspread.train.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
+from tagspread.methods.base import Labelled, State, StudentStep, Targets
+from tagspread.train.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    optimizer_tensors,
+    restore_optimizer,
+    save_checkpoint,
+)
 from tagspread.train.config import LOSSES, TrainConfig
 from tagspread.train.ema import EMA
 from tagspread.train.optim import make_optimizer, make_schedule, train_mode
@@ -40,15 +47,17 @@ class TrainState:
         if device.type == "cuda":
             self.student.to(memory_format=torch.channels_last)
         self.ema = EMA(self.student, config.ema_decay, config.ema_warmup)
-        labelled = Labelled(torch.from_numpy(problem.y[problem.labelled]), problem.classes)
-        self.method_state: State = {k: v.to(device) for k, v in self.method.start(labelled).items()}
         self.targets: Targets | None = None
+        self.pile_scores, self.flips, self.fresh = (torch.empty(0, device=device) for _ in range(3))
         self.best: dict[str, Tensor] = {}
         self.figures: dict[str, float] = {}
         self.log: list[dict[str, Any]] = []
         self.epoch = self.step = self.read_labelled = self.read_pile = 0
         self.loss_sum: Tensor | float = 0.0  # on the device while an epoch runs
         self.begun = False
+        self.student_step: StudentStep
+        started = self.method.start(self.labelled_part(problem))
+        self.method_state: State = {k: v.to(device) for k, v in started.items()}
         self.score = partial(score, device=device, batch=config.score_batch, precision=config.precision)
 
     @property
@@ -81,24 +90,70 @@ class TrainState:
             raise RuntimeError("the pile is trained on before it was labelled")
         return self.targets
 
+    def labelled_part(self, problem: Problem) -> Labelled:
+        """Return what the method may know of the labelled part, and where training stands."""
+        main = self.stages[-1]
+        return Labelled(
+            torch.from_numpy(problem.y[problem.labelled]),
+            problem.classes,
+            epoch=max(0, self.epoch - sum(stage.epochs for stage in self.stages[:-1])),
+            epochs=main.epochs,
+            pile_size=len(problem.pile),
+        )
+
+    def targets_at(self, places: Tensor) -> Targets:
+        """Return the targets of some rows of the pile."""
+        labels, weight, _ = self.epoch_targets
+        return Targets(labels[places], None if weight is None else weight[places], places)
+
+    def relabel(self, places: Tensor | slice, new: Targets, scores: Tensor) -> None:
+        """Give rows of the pile new targets; keep the scores they came from, and count what changed."""
+        if self.targets is None:
+            self.targets = Targets(new.labels.clone(), None if new.weight is None else new.weight.clone())
+            self.pile_scores = scores.clone()
+            self.flips = torch.zeros_like(new.labels, dtype=torch.int16)
+            return
+        labels, weight, _ = self.targets
+        if labels.dtype != new.labels.dtype:  # soft targets after hard ones
+            labels, new = labels.float(), new._replace(labels=new.labels.float())
+        if weight is None and new.weight is not None:
+            weight = torch.ones_like(self.pile_scores)
+        self.flips[places] += labels[places] != new.labels
+        labels[places], self.pile_scores[places] = new.labels, scores
+        if weight is not None:
+            weight[places] = 1.0 if new.weight is None else new.weight
+        self.targets = Targets(labels, weight)
+
     def begin_stage(self) -> None:
         """Start a stage: new optimiser and schedule, and the teacher begins from the student."""
         if self.stage_index > 0 and self.config.warm_start_from == "ema":
             self.student.load_state_dict(self.ema.model.state_dict())
+        if self.stages[self.stage_index].uses_pile:
+            self.method.begin_pile(self.student)
         self.ema.restart()
-        self._make_optimizer()
+        self._make_step()
         self.begun = True
 
-    def _make_optimizer(self) -> None:
+    def _make_step(self) -> None:
+        """Make the optimiser, its schedule, and the step that uses them, or take the method's own."""
         stage = self.stages[self.stage_index]
-        self.optimizer = make_optimizer(self.student, self.config)
-        self.schedule = make_schedule(self.optimizer, stage.schedule_epochs * stage.steps)
-        graphs = self.config.graphs == "auto" and self.device.type == "cuda"
-        loss_of = partial(self._loss, stage)
         self.train_mode()
-        self.student_step = Step(self.student, self.optimizer, loss_of, precision=self.config.precision, graphs=graphs)
+        self.schedules: list[OneCycleLR] = []
+        if (own := self.method.own_step(self.student, self.method_state)) is not None:
+            self.student_step = own
+            return
+        optimizer = make_optimizer(self.student, self.config)
+        self.schedules = [make_schedule(optimizer, stage.schedule_epochs * stage.steps)]
+        self.student_step = Step(
+            self.student,
+            optimizer,
+            partial(self._loss, stage),
+            precision=self.config.precision,
+            graphs=self.config.graphs == "auto" and self.device.type == "cuda",
+            touched=self.method_state.values(),
+        )
 
-    def _loss(self, stage: Stage, logits: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+    def _loss(self, stage: Stage, output: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
         """Sum over the mixed batch, or the paper's eq. 6: mean over the labelled plus mean over the pile."""
         name = self.method.labelled_loss or self.config.loss
 
@@ -106,12 +161,13 @@ class TrainState:
             return LOSSES[name](z, t, weight=w, reduction="none", **self.config.loss_options)
 
         n = stage.batch_labeled
-        total = entry(logits[:n], labels[:n], weight[:n]).sum()
+        total = self.method.loss_labelled(output[:n], labels[:n], weight[:n], entry).sum()
         means = self.config.reduction == "mean_mean"
         if means:
             total = total / n
         if stage.uses_pile:
-            entries = self.method.loss(logits[n:], Targets(labels[n:], weight[n:]), entry)
+            targets = Targets(labels[n:], weight[n:], places)
+            entries = self.method.loss(output[n:], targets, entry, self.method_state)
             total = total + self.config.pile_weight * entries.sum() / (stage.batch_pile if means else 1)
         return total
 
@@ -123,7 +179,8 @@ class TrainState:
         """Advance what follows the student: schedule, teacher, counters."""
         self.loss_sum = self.loss_sum + loss
         stage = self.stages[self.stage_index]
-        self.schedule.step()
+        for schedule in self.schedules:
+            schedule.step()
         self.ema.update()
         self.step += 1
         self.read_labelled += stage.batch_labeled
@@ -132,6 +189,8 @@ class TrainState:
     def end_epoch(self, figures: dict[str, float]) -> None:
         """Write the epoch down, keep the best if that was asked for, and save."""
         stage = self.stages[self.stage_index]
+        if len(self.flips):
+            self.figures["flips"] = int(self.flips.sum()) - sum(int(line.get("flips", 0)) for line in self.log)
         self.log.append({"epoch": self.epoch, "stage": stage.name, **figures, **self.figures})
         self._keep_best()
         self.figures, self.loss_sum, self.step = {}, 0.0, 0
@@ -162,6 +221,7 @@ class TrainState:
         if self.device.type == "cuda":
             tensors["rng.cuda"] = torch.cuda.get_rng_state(self.device)
         if self.targets is not None:
+            tensors |= {"pile.scores": self.pile_scores, "pile.flips": self.flips, "pile.fresh": self.fresh}
             tensors["targets.labels"] = self.targets.labels
             if self.targets.weight is not None:
                 tensors["targets.weight"] = self.targets.weight
@@ -174,10 +234,21 @@ class TrainState:
             **{name: getattr(self, name) for name in _COUNTERS},
         }
         if self.begun:
-            tensors |= {f"optimizer.{k}": v for k, v in optimizer_tensors(self.optimizer).items()}
-            groups = self.optimizer.state_dict()["param_groups"]
-            facts |= {"groups": groups, "schedule": self.schedule.state_dict()}
+            optimizers = self.student_step.optimizers
+            for i, optimizer in enumerate(optimizers):
+                tensors |= {f"optimizer{i}.{k}": v for k, v in optimizer_tensors(optimizer).items()}
+            facts["groups"] = [optimizer.state_dict()["param_groups"] for optimizer in optimizers]
+            facts["schedules"] = [schedule.state_dict() for schedule in self.schedules]
         save_checkpoint(self.file, tensors, facts)
+
+    def begin_from(self, resume: bool, after: Path | None) -> None:
+        """Go on from the run's own checkpoint, or begin: after another run's warm-up, or from nothing."""
+        if resume:
+            self.restore(load_checkpoint(self.file))
+            return
+        if after is not None:
+            self.start_after(load_checkpoint(after))
+        self.save()
 
     def restore(self, saved: Checkpoint) -> None:
         """Take everything over from a checkpoint of the same data and configuration."""
@@ -188,20 +259,43 @@ class TrainState:
         self.method_state = {k: v.to(self.device) for k, v in saved.under("method").items()}
         if targets := {k: v.to(self.device) for k, v in saved.under("targets").items()}:
             self.targets = Targets(targets["labels"], targets.get("weight"))
+            pile = {k: v.to(self.device) for k, v in saved.under("pile").items()}
+            self.pile_scores, self.flips, self.fresh = pile["scores"], pile["flips"], pile["fresh"]
         for name in _COUNTERS:
             setattr(self, name, saved.facts[name])
         self.ema.steps, self.log, self.loss_sum = (saved.facts[name] for name in ("ema_steps", "log", "loss_sum"))
         if self.begun:
-            self._make_optimizer()
-            groups = [{k: tuple(v) if k == "betas" else v for k, v in group.items()} for group in saved.facts["groups"]]
-            restore_optimizer(self.optimizer, saved.under("optimizer"), groups)
-            self.schedule.load_state_dict(saved.facts["schedule"])
+            self._make_step()
+            for i, (optimizer, groups) in enumerate(
+                zip(self.student_step.optimizers, saved.facts["groups"], strict=True)
+            ):
+                restore_optimizer(optimizer, saved.under(f"optimizer{i}"), groups)
+            for schedule, facts in zip(self.schedules, saved.facts["schedules"], strict=True):
+                schedule.load_state_dict(facts)
+        self._restore_random(saved)
+
+    def _restore_random(self, saved: Checkpoint) -> None:
         random = saved.under("rng")
         torch.set_rng_state(random["cpu"])
         if "cuda" in random and self.device.type == "cuda":
             torch.cuda.set_rng_state(random["cuda"], self.device)
 
-    def _check_same(self, facts: dict[str, Any]) -> None:
+    def start_after(self, saved: Checkpoint) -> None:
+        """Take the end of another run's warm-up for the end of this one's: same data, same settings until there."""
+        self._check_same(saved.facts, apart_from=_ONLY_WITH_PILE)
+        warmup = self.stages[0]
+        if warmup.uses_pile or saved.facts["epoch"] != warmup.epochs or not self.method.shares_warmup:
+            raise TagspreadError(
+                f"{type(self.method).__name__} cannot start after the run of {self.file.parent}: it takes a run that "
+                f"has just finished a warm-up of {warmup.epochs} epochs, and a method that shares it."
+            )
+        self.student.load_state_dict(saved.under("student"))
+        self.ema.model.load_state_dict(saved.under("ema"))
+        self.log = saved.facts["log"]
+        self.epoch, self.read_labelled = saved.facts["epoch"], saved.facts["read_labelled"]
+        self._restore_random(saved)
+
+    def _check_same(self, facts: dict[str, Any], apart_from: tuple[str, ...] = ()) -> None:
         if facts["data"] != self.fingerprint:
             raise TagspreadError(
                 f"the checkpoint in {self.file.parent} is of other data (other pictures, labels, classes or split); "
@@ -211,7 +305,7 @@ class TrainState:
         changed = [
             f"{f.name} ({getattr(now, f.name)!r} then, {getattr(self.config, f.name)!r} now)"
             for f in dataclasses.fields(TrainConfig)
-            if getattr(now, f.name) != getattr(self.config, f.name)
+            if f.name not in apart_from and getattr(now, f.name) != getattr(self.config, f.name)
         ]
         if changed:
             raise TagspreadError(
@@ -220,4 +314,15 @@ class TrainState:
             )
 
 
+_ONLY_WITH_PILE = (
+    "method",
+    "method_options",
+    "epochs",
+    "schedule_epochs",
+    "batch",
+    "batch_labeled",
+    "pile_weight",
+    "warm_start_from",
+    "teacher_flips",
+)
 _COUNTERS = ("epoch", "step", "read_labelled", "read_pile", "begun", "figures")

@@ -6,14 +6,14 @@ and backward are one launch; the optimiser stays outside, so that its learning r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 
 from tagspread.train.score import autocast
 
-LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
+LossOf = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class Step:
@@ -27,30 +27,33 @@ class Step:
         *,
         precision: str = "auto",
         graphs: bool = False,
+        touched: Iterable[Tensor] = (),
     ) -> None:
         self.student, self.optimizer, self.loss_of, self.precision = student, optimizer, loss_of, precision
-        self.graphs = graphs
+        self.graphs, self.optimizers = graphs, [optimizer]
+        self._touched = list(touched)  # what the loss may change in place
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, pictures: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+    def __call__(self, pictures: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
         """Train on one batch; return its loss."""
+        batch = (pictures, labels, weight, places)
         if self.graphs and self._graph is None:
-            self.graphs = self._capture(pictures, labels, weight)
+            self.graphs = self._capture(*batch)
         if self._graph is not None:
-            for held, given in zip(self._inputs, (pictures, labels, weight), strict=True):
+            for held, given in zip(self._inputs, batch, strict=True):
                 held.copy_(given, non_blocking=True)
             self._graph.replay()
             loss = self._loss.clone()
         else:
             self.optimizer.zero_grad()
-            loss = self._forward_backward(pictures, labels, weight)
+            loss = self._forward_backward(*batch)
         self.optimizer.step()
         return loss
 
-    def _forward_backward(self, pictures: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+    def _forward_backward(self, pictures: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
         with autocast(pictures.device, self.precision):
-            logits = self.student(pictures)
-        loss = self.loss_of(logits.float(), labels, weight)
+            output = self.student(pictures)
+        loss = self.loss_of(output.float(), labels, weight, places)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
@@ -60,7 +63,8 @@ class Step:
         Return False for a network that cannot be recorded, such as one that looks at its own values on the way.
         """
         self._inputs = [given.clone() for given in batch]
-        before = [buffer.clone() for buffer in self.student.buffers()]
+        changing = [*self.student.buffers(), *self._touched]
+        before = [value.clone() for value in changing]
         graph = torch.cuda.CUDAGraph()
         try:
             aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -79,7 +83,7 @@ class Step:
             return False
         finally:
             with torch.no_grad():
-                for buffer, value in zip(self.student.buffers(), before, strict=True):
-                    buffer.copy_(value)
+                for changed, value in zip(changing, before, strict=True):
+                    changed.copy_(value)
         self._graph = graph
         return True

@@ -10,10 +10,12 @@ import difflib
 import itertools
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tagspread.errors import TagspreadError, check_choice
+from tagspread.vision.augment import Views
 from tagspread.vision.heads import LinearHead, MLDecoder
 from tagspread.vision.weights import (
     IMAGENET_MEAN,
@@ -44,6 +46,10 @@ class TagNet(nn.Module):
         """Scale and normalise; channels last, which is how convolutions like to read on a GPU."""
         layout = torch.channels_last if pictures.is_cuda else torch.preserve_format
         return torch.addcmul(self.shift, pictures.to(torch.float32, memory_format=layout), self.scale)
+
+    def show(self, views: Views, pictures: Tensor, rows: np.ndarray, epoch: int, cutout: bool) -> Tensor:
+        """Return what the network is shown of these pictures in training: their strong views."""
+        return views.strong(pictures, rows, epoch, cutout=cutout)
 
     def features(self, pictures: Tensor) -> Tensor:
         """Return the pooled features, which a linear head reads."""

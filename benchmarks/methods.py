@@ -1,0 +1,122 @@
+"""What each method's own work costs in an epoch of the paper's VOC setting, measured in one run.
+
+    python benchmarks/methods.py VOCdevkit/VOC2012 resnet50_v1.safetensors [--methods cap freematch ...]
+
+An epoch here is scoring the pile and training, without evaluation. A method's own work is what it adds to a rule that
+does nothing (all targets 0): its targets, its per-step targets, and the difference of a training step with its loss.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from engine import seconds, voc_problem
+from torch import Tensor
+
+from tagspread.methods import METHODS
+from tagspread.methods.base import Labelled, Method, SetApart, State, Targets
+from tagspread.train.config import make_config
+from tagspread.train.loop import label_pile, student_steps
+from tagspread.train.problem import Problem
+from tagspread.train.state import TrainState
+from tagspread.vision.augment import Views
+from tagspread.vision.backbones import build_network
+
+REPEATS, STEPS = 3, 60
+
+
+@dataclass(frozen=True)
+class Nothing(Method):
+    """Calls every class absent everywhere: the cheapest rule there is."""
+
+    summary: ClassVar[str] = "nothing is present"
+
+    def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
+        """Return zeros."""
+        return Targets(torch.zeros_like(scores, dtype=torch.int8))
+
+
+def costs(problem: Problem, name: str, weights: str, backbone: str, device: torch.device) -> dict[str, float]:
+    """Return the seconds of a method's parts."""
+    given: dict[str, Any] = {"backbone": backbone, "weights": weights, "batch": 32, "warmup_epochs": 0, "epochs": 4}
+    config = make_config("paper", method=name, **given)
+    method = METHODS[name]()
+    if method.share_apart:
+        problem = problem.set_apart(method.share_apart, config.seed)
+    network = method.network(build_network(backbone, len(problem.classes), weights=weights, normalize="none"))
+    state = TrainState(network, problem, config, device, Path("unused.safetensors"))
+    state.begin_stage()
+    stage, labelled = state.stages[0], state.labelled_part(problem)
+    label_pile(problem, state, labelled)
+    own: list[float] = []
+    for _ in range(REPEATS):  # the rule alone, on scores that are there
+        scores, known = state.pile_scores, state.score(state.ema.model, problem.store, problem.labelled)
+        apart = SetApart(torch.from_numpy(problem.y[problem.apart]), known[: len(problem.apart)])
+        seen = replace(labelled, scores=known, apart=apart if len(problem.apart) else None)
+        epoch = seconds(lambda: method.new_epoch(seen, state.method_state), device)  # noqa: B023
+        epoch += seconds(lambda: method.targets(scores, seen, state.method_state), device)  # noqa: B023
+        if method.per_step:
+            rows = torch.arange(stage.batch_pile, device=device)
+            few, held = scores[rows], state.targets_at(rows)
+
+            def steps() -> None:
+                for _ in range(stage.steps):
+                    method.step_targets(few, held, labelled, state.method_state)  # noqa: B023
+
+            epoch += seconds(steps, device)
+        own.append(epoch)
+    list(zip(range(5), student_steps(problem, state, stage, labelled), strict=False))  # capture, choose algorithms
+    labels = torch.zeros(stage.batch, len(problem.classes), device=device)
+    ones, places = torch.ones_like(labels), torch.arange(stage.batch_pile, device=device)
+    rows_of_step = problem.pile[: stage.batch]
+    shown = state.student.show(Views(), problem.store.batch(rows_of_step), rows_of_step, 0, True)
+
+    def train() -> None:
+        for _ in range(STEPS):
+            state.student_step(shown, labels, ones, places)
+
+    step = min(seconds(train, device) for _ in range(REPEATS)) / STEPS
+    state.step = 0
+    state.schedules[0].last_epoch = 0
+    training = seconds(lambda: list(student_steps(problem, state, stage, labelled)), device)
+    scoring = seconds(lambda: state.score(state.ema.model, problem.store, problem.pile), device)
+    return {"rule_s": min(own), "step_s": step, "steps": stage.steps, "train_s": training, "score_s": scoring}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("voc", type=Path)
+    parser.add_argument("weights")
+    parser.add_argument("--backbone", default="resnet50_v1")
+    parser.add_argument("--methods", nargs="+")
+    arguments = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    METHODS["nothing"] = Nothing
+    wanted = arguments.methods or [n for n, kind in METHODS.items() if kind.uses_pile and not kind.on_features]
+    problem = voc_problem(arguments.voc, 224, device)
+    found: dict[str, dict[str, float]] = {}
+    for name in ["nothing", *(n for n in wanted if n != "nothing")]:
+        found[name] = costs(problem, name, arguments.weights, arguments.backbone, device)
+        plain, now = found["nothing"], found[name]
+        own = now["rule_s"] + now["steps"] * max(0.0, now["step_s"] - plain["step_s"])
+        now["own_share"] = own / (plain["train_s"] + plain["score_s"])
+        # a method that labels per step scores the pile while it trains, not before
+        whole = now["train_s"] + (0.0 if METHODS[name].per_step else now["score_s"])
+        now["epoch_over_plain"] = whole / (plain["train_s"] + plain["score_s"])
+        print(
+            f"{name:>10}: rule {1000 * now['rule_s']:7.2f} ms, step {1000 * now['step_s']:6.2f} ms, own work "
+            f"{100 * now['own_share']:5.2f} % of a plain epoch; whole epoch {now['epoch_over_plain']:.3f} x",
+            flush=True,
+        )
+    if "OUT" in os.environ:
+        Path(os.environ["OUT"], "methods.json").write_text(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

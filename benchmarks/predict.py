@@ -1,0 +1,105 @@
+"""How much of the bare network's rate is left when pictures go in and tags come out.
+
+    python benchmarks/predict.py                            on this machine: the GPU if there is one, else the CPU
+    python benchmarks/predict.py --pictures 64 --backbone resnet18
+
+Bare is the network alone, on one batch that is on the device already, over and over. Against it: ``Tagger.predict`` of
+an array in memory, and of JPEG files (500 x 375, as Pascal VOC's are) that are decoded on the way. Weights are random,
+as rates do not depend on them. Rounds alternate, so that all see the same machine; the best of each is taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from tagspread.core.calibrate import Calibration
+from tagspread.data.decode import decode_all
+from tagspread.predict.artefact import Artefact
+from tagspread.predict.tagger import BATCH, SMALL_BATCH, Tagger
+from tagspread.train.score import autocast
+from tagspread.train.session import choose_device
+from tagspread.vision.backbones import build_network
+
+CLASSES = tuple(f"tag {k}" for k in range(20))
+
+
+def make_tagger(backbone: str, size: int, device: torch.device) -> Tagger:
+    network = build_network(backbone, len(CLASSES), weights="none", normalize="imagenet").to(device).eval()
+    if device.type == "cuda":
+        network.to(memory_format=torch.channels_last)
+    calibration = Calibration.identity(len(CLASSES))
+    cuts = np.full(len(CLASSES), 0.5)
+    return Tagger(Artefact(Path(), {}, CLASSES, cuts, calibration, (3, size, size), Path()), network, device)
+
+
+def write_photos(folder: Path, count: int) -> list[Path]:
+    """Write pictures of smooth noise, which JPEG packs about as well as photographs."""
+    rng = np.random.default_rng(0)
+    files = []
+    for k in range(count):
+        small = Image.fromarray(rng.integers(0, 256, (94, 125, 3), dtype=np.uint8))
+        files.append(folder / f"{k:05}.jpg")
+        small.resize((500, 375), Image.Resampling.BICUBIC).save(files[-1], quality=90)
+    return files
+
+
+@torch.inference_mode()
+def bare(tagger: Tagger, batch: torch.Tensor, count: int) -> None:
+    for _ in range(count // len(batch)):
+        with autocast(tagger.device, "auto"):
+            out = tagger.network(batch)
+    out.float().cpu()
+
+
+def rate(work: Callable[[], object], pictures: int) -> float:
+    begun = time.perf_counter()
+    work()
+    return pictures / (time.perf_counter() - begun)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backbone", default="resnet50")
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--pictures", type=int, help="default: 8,192 on a GPU, 128 on a CPU")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="auto")
+    given = parser.parse_args()
+    device = choose_device(given.device)
+    gpu = device.type == "cuda"
+    batch_size = BATCH.get(device.type, SMALL_BATCH)
+    count = -(-(given.pictures or (8192 if gpu else 128)) // batch_size) * batch_size
+    tagger = make_tagger(given.backbone, given.size, device)
+    shape = (count, 3, given.size, given.size)
+    array = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    batch = torch.from_numpy(array[:batch_size]).to(device)
+    with tempfile.TemporaryDirectory() as folder:
+        files = write_photos(Path(folder), count)
+        works: dict[str, Callable[[], object]] = {
+            "bare": lambda: bare(tagger, batch, count),
+            "array": lambda: tagger.predict(array),
+            "files": lambda: tagger.predict(files),
+            "decoding alone": lambda: decode_all(files, given.size, np.empty(shape, np.uint8)),
+        }
+        for work in works.values():
+            work()
+        best = dict.fromkeys(works, 0.0)
+        for _ in range(given.rounds):
+            for name, work in works.items():
+                best[name] = max(best[name], rate(work, count))
+    where = torch.cuda.get_device_name() if gpu else f"CPU, {torch.get_num_threads()} threads"
+    print(f"{given.backbone} at {given.size} px, {count:,} pictures, batches of {batch_size}, {where}")
+    for name, value in best.items():
+        print(f"{name:15} {value:9,.1f} pictures/s  {value / best['bare']:6.1%} of bare")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""A method of the user's own, from a Python file: ``my_rules.py:MyRule``."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from tagspread.errors import TagspreadError, did_you_mean
+from tagspread.methods.base import Method
+
+
+def method_of_file(name: str) -> type[Method]:
+    """Return the class that ``FILE.py:CLASS`` names; the class may be left out where the file has only one method.
+
+    The file is run, as Python files are when they are imported: give only files that you trust.
+    """
+    file, _, wanted = name.partition(".py")
+    path, wanted = Path(file + ".py"), wanted.removeprefix(":")
+    module = _module(path)
+    found = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Method) and value.__module__ == module.__name__
+    }
+    if not found:
+        raise TagspreadError(
+            f"{path} defines no method; write a class of ts.Method in it, as docs/own-method.md shows."
+        )
+    if not wanted and len(found) == 1:
+        return next(iter(found.values()))
+    if wanted not in found:
+        meant = did_you_mean(wanted, found) if wanted else ""
+        raise TagspreadError(f"{path} defines {', '.join(found)}, no method {wanted!r}.{meant} Write {path}:CLASS.")
+    return found[wanted]
+
+
+def _module(path: Path) -> ModuleType:
+    """Return the file as a module, the same one every time it is asked for."""
+    if not path.is_file():
+        raise TagspreadError(f"there is no file {path} to take a method from.")
+    text = path.read_bytes()
+    key = "tagspread_user_" + hashlib.sha256(str(path.resolve()).encode() + b"\0" + text).hexdigest()[:16]
+    if key in sys.modules:
+        return sys.modules[key]
+    spec = importlib.util.spec_from_file_location(key, path)
+    if spec is None or spec.loader is None:
+        raise TagspreadError(f"{path} cannot be read as Python.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[key] = module  # dataclasses look their module up while it is being made
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[key]
+        raise TagspreadError(f"{path} stops with {type(error).__name__}: {error}. Mend it, then try again.") from error
+    return module

@@ -1,0 +1,49 @@
+"""For methods that train a head of their own on what a frozen network sees: pictures become features, once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tagspread.data.store import TensorStore
+from tagspread.train.config import TrainConfig
+from tagspread.train.problem import Problem
+from tagspread.train.score import score
+from tagspread.vision.backbones import TagNet
+from tagspread.vision.dual_relation import DualRelation
+
+
+class FeatureNet(TagNet):
+    """The head of a network, fed with its features."""
+
+    def __init__(self, network: TagNet) -> None:
+        nn.Module.__init__(self)
+        self.backbone, self.head = nn.Identity(), network.head
+        self.register_buffer("scale", network.scale)
+        self.register_buffer("shift", network.shift)
+
+    def prepare(self, pictures: Tensor) -> Tensor:
+        """Leave features as they are."""
+        return pictures
+
+
+def on_features(network: TagNet, problem: Problem, config: TrainConfig, device: torch.device) -> Problem:
+    """Return the problem with features of the plain view for pictures; centre and scale the head by the labelled."""
+    network.to(device).eval()
+    rows = np.arange(len(problem.store))
+    seen = score(
+        network.features, problem.store, rows, device=device, batch=config.score_batch, precision=config.precision
+    ).clone()  # made in inference mode: a copy is an ordinary tensor again
+    if isinstance(head := network.head, DualRelation):
+        labelled = seen[torch.from_numpy(problem.labelled).to(device)]
+        head.centre.copy_(labelled.mean(0))
+        head.spread.copy_(labelled.std(0, correction=0).clamp(min=1e-6))
+    return replace(problem, store=TensorStore(seen, device), identity=problem.fingerprint())
+
+
+def whole_model(network: nn.Module, student: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors of the network with the head that was trained, whether or not the rest was frozen."""
+    return {k: v for k, v in network.state_dict().items() if k.startswith("backbone.")} | student.state_dict()

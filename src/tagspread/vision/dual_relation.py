@@ -1,0 +1,41 @@
+"""Two classifiers on one projection, and a network that looks at how their answers go together (for ``drml``)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class DualRelation(nn.Module):
+    """Features (B x channels) to logits of the relation network (B x classes)."""
+
+    wants_map = False
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(channels))  # of the labelled features, set before training
+        self.register_buffer("spread", torch.ones(channels))
+        self.centre: Tensor
+        self.spread: Tensor
+        self.projector = nn.Sequential(nn.Linear(channels, 1024), nn.LeakyReLU(0.1), nn.Linear(1024, 1024))
+        self.first, self.second = (
+            nn.Sequential(nn.Linear(1024, 800), nn.ReLU(), nn.Linear(800, classes), nn.Sigmoid()) for _ in range(2)
+        )
+        self.relation = nn.Sequential(nn.Linear(classes**2, 1000), nn.ReLU(), nn.Linear(1000, classes))
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                nn.init.kaiming_normal_(layer.weight)
+                nn.init.zeros_(layer.bias)
+
+    def both(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what each classifier says."""
+        projected = self.projector((features - self.centre) / self.spread)
+        return self.first(projected), self.second(projected)
+
+    def relate(self, first: Tensor, second: Tensor) -> Tensor:
+        """Return the relation network's logits."""
+        return self.relation((first[:, :, None] * second[:, None, :]).flatten(1))  # type: ignore[no-any-return]
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the logits of the prediction."""
+        return self.relate(*self.both(features))
