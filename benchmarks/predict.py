@@ -28,6 +28,7 @@ from tagspread.train.score import autocast
 from tagspread.train.session import choose_device
 from tagspread.vision.backbones import build_network
 
+FILES = 1024  # at most: writing and decoding takes longer than looking at them
 CLASSES = tuple(f"tag {k}" for k in range(20))
 
 
@@ -82,19 +83,20 @@ def main() -> None:
     array = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     batch = torch.from_numpy(array[:batch_size]).to(device)
     with tempfile.TemporaryDirectory() as folder:
-        files = write_photos(Path(folder), count)
-        works: dict[str, Callable[[], object]] = {
-            "bare": lambda: bare(tagger, batch, count),
-            "array": lambda: tagger.predict(array),
-            "files": lambda: tagger.predict(files),
-            "decoding alone": lambda: decode_all(files, given.size, np.empty(shape, np.uint8)),
+        files = write_photos(Path(folder), min(count, FILES))
+        decoded = np.empty((len(files), *shape[1:]), np.uint8)
+        works: dict[str, tuple[int, Callable[[], object]]] = {
+            "bare": (count, lambda: bare(tagger, batch, count)),
+            "array": (count, lambda: tagger.predict(array)),
+            "files": (len(files), lambda: tagger.predict(files)),
+            "decoding alone": (len(files), lambda: decode_all(files, given.size, decoded)),
         }
-        for work in works.values():
+        for _, work in works.values():
             work()
         best = dict.fromkeys(works, 0.0)
         for _ in range(given.rounds):
-            for name, work in works.items():
-                best[name] = max(best[name], rate(work, count))
+            for name, (pictures, work) in works.items():
+                best[name] = max(best[name], rate(work, pictures))
     where = torch.cuda.get_device_name() if gpu else f"CPU, {torch.get_num_threads()} threads"
     print(f"{given.backbone} at {given.size} px, {count:,} pictures, batches of {batch_size}, {where}")
     for name, value in best.items():

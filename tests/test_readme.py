@@ -1,10 +1,15 @@
-"""Every code block of the README and of docs/ is run: a page that lies fails the build."""
+"""Every code block of the README and of docs/ is run: a page that lies fails the build.
+
+A Python block whose first line names a file, such as ``# my_rule.py``, is that file as well. Formulas are left to the
+reader; blocks of text are allowed on the method pages, where tests/methods/test_docs.py looks at them.
+"""
 
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -16,27 +21,39 @@ def blocks(page):
     return re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def write_files(page, folder):
+    for language, text in blocks(page):
+        if language == "python" and (name := re.match(r"# (\w+\.py)\n", text)):
+            (folder / name[1]).write_text(text, encoding="utf-8")
+
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@every_page
 def test_every_block_names_a_language_that_is_run(page):
-    assert {language for language, _ in blocks(page)} <= {"python", "sh"}
+    allowed = {"python", "sh", "math"} | ({"text"} if page.parent.name == "methods" else set())
+    assert {language for language, _ in blocks(page)} <= allowed
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@every_page
 def test_python_blocks(page, tmp_path, monkeypatch, capsys):
     """One after the other, in one namespace, as a reader would paste them."""
     import tagspread
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tagspread, "METHODS", dict(tagspread.METHODS))
+    write_files(page, tmp_path)
     namespace: dict[str, object] = {"__name__": "page"}
-    for language, text in blocks(page):
-        if language == "python":
-            exec(compile(text, page.name, "exec", dont_inherit=True), namespace)
+    with mock.patch.dict(tagspread.METHODS):  # a page may add one of its own
+        for language, text in blocks(page):
+            if language == "python":
+                exec(compile(text, page.name, "exec", dont_inherit=True), namespace)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@every_page
 def test_shell_lines(page, tmp_path):
-    """In order, in one empty folder."""
+    """In order, in one folder that is empty but for the page's files."""
+    write_files(page, tmp_path)
     for language, text in blocks(page):
         for line in text.splitlines() if language == "sh" else []:
             words = shlex.split(line, comments=True)

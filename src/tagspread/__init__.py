@@ -3,8 +3,12 @@
 Semi-supervised multi-label learning by class-distribution-aware pseudo-labelling (CAP).
 """
 
+from typing import TYPE_CHECKING, Any
+
 from tagspread._version import __version__
 from tagspread.api import train
+from tagspread.core.calibrate import Calibration, fit_calibration
+from tagspread.core.decide import Decision, choose_thresholds
 from tagspread.core.losses import asl_loss, bce_loss
 from tagspread.core.metrics import (
     average_precision,
@@ -23,15 +27,24 @@ from tagspread.core.theory import (
 from tagspread.core.thresholds import cat_targets, cat_thresholds, class_counts, quotas
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS, Method, Targets, get_method
+from tagspread.predict.tagger import Predictions, Tagger, load
 from tagspread.train.config import PRESETS, TrainConfig, make_config
 from tagspread.train.session import Run
+
+if TYPE_CHECKING:
+    from tagspread.estimator import TagSpreadClassifier
 
 __all__ = [
     "METHODS",
     "PRESETS",
+    "Calibration",
+    "Decision",
     "ExcessRiskBound",
     "Method",
+    "Predictions",
     "Run",
+    "TagSpreadClassifier",
+    "Tagger",
     "TagspreadError",
     "Targets",
     "TrainConfig",
@@ -41,9 +54,12 @@ __all__ = [
     "bce_loss",
     "cat_targets",
     "cat_thresholds",
+    "choose_thresholds",
     "class_counts",
+    "fit_calibration",
     "get_method",
     "labels_needed",
+    "load",
     "make_config",
     "mean_average_precision",
     "mean_average_precision_interval",
@@ -55,3 +71,12 @@ __all__ = [
     "theorem2_bound",
     "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimator when it is first asked for: scikit-learn takes a second that others need not wait."""
+    if name == "TagSpreadClassifier":
+        from tagspread.estimator import TagSpreadClassifier
+
+        return TagSpreadClassifier
+    raise AttributeError(f"module 'tagspread' has no attribute {name!r}")

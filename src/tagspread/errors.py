@@ -21,8 +21,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     >>> did_you_mean("zebra", ["exact", "hoeffding"])
     ''
     """
-    close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    lowered = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    return f" Did you mean {lowered[close[0]]!r}?" if close else ""
 
 
 def check_choice(argument: str, value: str, choices: Iterable[str]) -> None:

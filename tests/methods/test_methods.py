@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 import tagspread as ts
 from tagspread.errors import TagspreadError
@@ -16,32 +15,7 @@ from tagspread.methods import METHODS, Labelled, Method, Targets, get_method
 from tagspread.methods.top import top_targets
 from tests.core import reference
 
-
-def named(classes):
-    return tuple(f"tag {k}" for k in range(classes))
-
-
-@st.composite
-def problems(draw):
-    """Logits with many ties, a pile from one row on; labels with unknown entries, empty and wholly unknown classes."""
-    rows, classes = draw(st.integers(1, 12)), draw(st.integers(1, 6))
-    elements = draw(
-        st.sampled_from([st.sampled_from([-1.0, -0.0, 0.0, 2.0]), st.floats(-9, 9, width=32), st.just(0.5)])
-    )
-    scores = draw(hnp.arrays(np.float32, (rows, classes), elements=elements))
-    labels = st.sampled_from(draw(st.sampled_from([(0, 1), (-1, 0, 1), (-1, 0), (0, 1, 1, 1)])))
-    y = draw(hnp.arrays(np.int8, (draw(st.integers(1, 9)), classes), elements=labels))
-    y[0, 0] = draw(st.integers(0, 1))  # something is known
-    return torch.from_numpy(scores), Labelled(torch.from_numpy(y), named(classes))
-
-
-def highest(scores, count):
-    """Python's sort: highest score first, lower class first among equals."""
-    expected = np.zeros(scores.shape, dtype=np.int8)
-    for j, row in enumerate(scores.tolist()):
-        for k in sorted(range(len(row)), key=lambda k: (-row[k], k))[:count]:
-            expected[j, k] = 1
-    return expected
+from .helpers import highest, named, problems
 
 
 def tags_on_average(y):
@@ -161,22 +135,24 @@ def test_labelled_counts():
 
 
 def test_the_register():
-    assert list(METHODS) == ["bce", "asl", "top1", "topk", "iat", "cap"]
+    order = "bce asl llr llct llcp plc top1 topk iat adsh freematch drml cap mat d2l dicap"
+    assert list(METHODS) == order.split()
     for name, kind in METHODS.items():
         method = get_method(name)
         assert type(method) is kind
         assert issubclass(kind, Method)
         assert method.summary
         assert method == get_method(name)
-    assert [name for name, kind in METHODS.items() if not kind.uses_pile] == ["bce", "asl"]
-    assert [(kind.labelled_loss, kind.per_step) for kind in METHODS.values()] == [
-        ("bce", False),
-        ("asl", False),
-        (None, False),
-        (None, False),
-        (None, False),
-        (None, False),
-    ]
+
+    def which(fact):
+        return [name for name, kind in METHODS.items() if fact(kind)]
+
+    assert which(lambda kind: not kind.uses_pile) == ["bce", "asl"]
+    assert which(lambda kind: kind.labelled_loss) == ["bce", "asl"]
+    assert which(lambda kind: kind.per_step) == ["freematch", "d2l"]
+    assert which(lambda kind: kind.reads_labelled) == ["mat", "d2l", "dicap"]
+    assert which(lambda kind: kind.on_features) == ["drml"]
+    assert which(lambda kind: not kind.shares_warmup) == ["bce", "drml", "d2l", "dicap"]
     assert repr(get_method("iat", threshold=0.7)) == "IAT(threshold=0.7)"
 
 
@@ -193,9 +169,9 @@ def test_defaults_pass_everything_through():
         return torch.tensor([[7.0]])
 
     logits = torch.tensor([[2.0]])
-    assert method.loss(logits, given_targets, entry_loss).item() == 7
-    assert all(a is b for a, b in zip(seen[0], (logits, *given_targets), strict=True))
-    method.loss(logits, Targets(given_targets.labels), entry_loss)
+    assert method.loss(logits, given_targets, entry_loss, {}).item() == 7
+    assert all(a is b for a, b in zip(seen[0], (logits, *given_targets[:2]), strict=True))
+    method.loss(logits, Targets(given_targets.labels), entry_loss, {})
     assert seen[1][2] is None
 
 
@@ -205,7 +181,8 @@ SEA = Labelled(torch.tensor([[1, 0]]), ("sea", "sand"))
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: get_method("capp"), "no method 'capp'. Did you mean 'cap'? Known: bce, asl, top1, topk, iat, cap."),
+        (lambda: get_method("capp"), "no method 'capp'. Did you mean 'cap'? Known: bce, asl, llr"),
+        (lambda: ts.get_method("freemach"), "no method 'freemach'. Did you mean 'freematch'?"),
         (lambda: get_method("CAP"), "Did you mean 'cap'?"),
         (lambda: get_method("zebra"), "no method 'zebra'. Known"),
         (lambda: get_method("cap", keep_poss=1), "'cap' has no option 'keep_poss'; its options are keep_pos, keep_neg"),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tagspread._version import __version__
-from tagspread.cli import first_steps, training
+from tagspread.cli import benching, first_steps, reporting, training, using
 from tagspread.cli.common import say
 from tagspread.errors import TagspreadError
 
@@ -30,6 +30,9 @@ def tagspread(
 
 for command in (first_steps.demo, training.check, training.train, first_steps.methods):
     app.command()(command)
+for use in (using.predict, using.evaluate, using.decide, reporting.report):
+    app.command()(use)
+app.command(cls=benching.ManyValues)(benching.bench)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ label is unknown (-1) take no part in their class.
 
 from __future__ import annotations
 
+import math
 from typing import Literal, overload
 
 import torch
@@ -119,6 +120,31 @@ def mean_average_precision_interval(
         per_class = torch.stack([column.average_precision(drawn) for column in columns])
         means.append(per_class.nanmean(0) if absent == "skip" else per_class.nan_to_num(0.0).mean(0))
     return basic_interval(mean_average_precision(scores, y, absent), torch.cat(means), confidence)
+
+
+def average_precision_interval(
+    scores: ArrayLike, y: ArrayLike, *, confidence: float = 0.9, samples: int = 1000, seed: int = 0
+) -> tuple[Array, Array]:
+    """Return, per class, the interval that holds its average precision on all data of this kind.
+
+    The arguments are those of :func:`mean_average_precision_interval`; NaN for a class without a positive.
+
+    >>> low, high = average_precision_interval([[0.9], [0.8], [0.4], [0.3]], [[1], [0], [1], [0]], seed=1)
+    >>> bool(0 < low[0] < average_precision([[0.9], [0.8], [0.4], [0.3]], [[1], [0], [1], [0]])[0] < high[0] <= 1)
+    True
+    """
+    checked, labels = _check(scores, y)
+    columns = [_RankedClass(column, label) for column, label in zip(checked.t(), labels.t(), strict=True)]
+    drawings = resampling_counts(len(checked), samples, seed, CELLS_AT_ONCE, checked.device)
+    values = torch.cat([torch.stack([column.average_precision(drawn) for column in columns]) for drawn in drawings], 1)
+    estimates = as_tensor("scores", average_precision(scores, y)).tolist()
+    nothing = (math.nan, math.nan)
+    ends = [
+        nothing if math.isnan(estimate) else basic_interval(estimate, drawn, confidence)
+        for estimate, drawn in zip(estimates, values, strict=True)
+    ]
+    low, high = torch.tensor(ends, dtype=torch.float64, device=checked.device).t()
+    return like(low, scores), like(high, scores)
 
 
 def multilabel_report(pred: ArrayLike, y: ArrayLike, *, undefined: str = "zero") -> dict[str, float]:

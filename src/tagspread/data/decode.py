@@ -77,7 +77,7 @@ def decode(path: AnyPath, size: int) -> Pictures:
             file, a directory, or so many pixels that it must be an attack.
     """
     check_size(size)
-    with _SILENCE:
+    with SILENCE:
         return _decode(path, size)
 
 
@@ -116,7 +116,7 @@ def decode_all(
 
     broken: list[Broken] = []
     pool = ThreadPoolExecutor(workers or available_cores(), thread_name_prefix="tagspread-decode")
-    with _SILENCE:
+    with SILENCE:
         try:
             for at in range(0, len(paths), AT_ONCE):
                 rows = range(at, min(at + AT_ONCE, len(paths)))
@@ -128,6 +128,12 @@ def decode_all(
         finally:  # also on Ctrl-C: nobody should wait for pictures no longer wanted
             pool.shutdown(cancel_futures=True)
     return broken
+
+
+def from_pillow(picture: Image.Image, height: int, width: int) -> Pictures:
+    """Return a Pillow picture as a 3 x height x width array of RGB bytes, as :func:`decode` does with a file's."""
+    resized = _to_rgb(_upright(picture)).resize((width, height), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(resized).transpose(2, 0, 1))
 
 
 def available_cores() -> int:
@@ -188,7 +194,7 @@ class _Silence:
                     cast(list[Any], warnings.filters).remove(self._filter)
 
 
-_SILENCE = _Silence()  # one for the process, as are the filters it guards
+SILENCE = _Silence()  # one for the process, as are the filters it guards
 
 
 def _decode(path: AnyPath, size: int) -> Pictures:
@@ -204,8 +210,7 @@ def _decode(path: AnyPath, size: int) -> Pictures:
                 raise UnreadablePicture(path, f"{opened.format} is a drawing, not a picture made of pixels")
             opened.draft(None, (DRAFT_FACTOR * size, DRAFT_FACTOR * size))
             opened.load()  # decodes all of it: a truncated file fails here
-            square = _to_rgb(_upright(opened)).resize((size, size), Image.Resampling.BILINEAR)
-        return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
+            return from_pillow(opened, size, size)
     except UnreadablePicture:
         raise
     # on damaged files Pillow's many decoders raise whatever they trip over, from SyntaxError to MemoryError

@@ -41,14 +41,14 @@ def read(
     suffix = source.suffix.lower()
     if suffix and suffix not in SUFFIXES:
         raise TagspreadError(f"{source} ends in {suffix}; these are read: {', '.join(SUFFIXES)}.")
-    _check_kind(source, b"PAR1" if suffix == ".parquet" else None)
+    check_kind(source, b"PAR1" if suffix == ".parquet" else None)
     if suffix == ".parquet":
         from tagspread.data.frame import read_parquet
 
         return read_parquet(source, images, delimiter, options, allow_outside)
-    separator = "\t" if suffix in (".tsv", ".txt") else _sniff(source)
-    lines = _lines(source, separator)
-    header = _header(source, next(lines, None), separator)
+    separator = separator_of(source)
+    lines = lines_of(source, separator)
+    header = header_of(source, next(lines, None), separator)
     sample = list(islice(lines, SAMPLE))
     if not sample:
         raise TagspreadError(f"{source} has no rows below its header line.")
@@ -59,7 +59,7 @@ def read(
     )  # fmt: skip
 
 
-def _check_kind(source: Path, expected: bytes | None) -> None:
+def check_kind(source: Path, expected: bytes | None) -> None:
     """Raise if the first bytes say that this is no text."""
     try:
         with source.open("rb") as opened:
@@ -81,6 +81,11 @@ def _check_kind(source: Path, expected: bytes | None) -> None:
         raise TagspreadError(f"{source} is not a CSV file in UTF-8 but something binary.")
 
 
+def separator_of(source: Path) -> str:
+    """Return what separates cells: tabs where the name says so, else what the first lines suggest."""
+    return "\t" if source.suffix.lower() in (".tsv", ".txt") else _sniff(source)
+
+
 def _sniff(source: Path) -> str:
     """Return what separates cells: the first separator by which the first lines all have as many as the header."""
     widths: dict[str, int] = {}
@@ -96,7 +101,7 @@ def _sniff(source: Path) -> str:
     return max(widths, key=lambda separator: widths[separator])
 
 
-def _lines(source: Path, separator: str) -> Iterator[Row]:
+def lines_of(source: Path, separator: str) -> Iterator[Row]:
     """Yield the rows that hold anything, each with the number of the line that it ends on."""
     number = 0
     try:
@@ -112,7 +117,8 @@ def _lines(source: Path, separator: str) -> Iterator[Row]:
         raise TagspreadError(f"{source} is not a CSV file in UTF-8 ({error}; after line {number}).") from None
 
 
-def _header(source: Path, first: Row | None, separator: str) -> list[str]:
+def header_of(source: Path, first: Row | None, separator: str) -> list[str]:
+    """Return the names of the columns, from a file's first line."""
     if first is None:
         raise TagspreadError(f"{source} has no rows below its header line.")
     number, header = first[0], [cell.strip() for cell in first[1]]

@@ -38,7 +38,7 @@ class ADSH(Method):
     negatives: str = "all"
 
     def __post_init__(self) -> None:
-        check_share("threshold", self.threshold)
+        check_share("threshold", self.threshold, least=0.5)  # it counts among what is found, from 1/2 on
         check_choice("negatives", self.negatives, ("all", "symmetric", "complement"))
 
     def start(self, labelled: Labelled) -> State:

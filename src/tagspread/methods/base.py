@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import torch
@@ -166,7 +166,14 @@ class Method:
         return None
 
 
-def check_share(option: str, value: float) -> None:
-    """Raise unless an option is a share from 0 to 1."""
-    if not isinstance(value, Real) or not 0 <= value <= 1:
-        raise TagspreadError(f"{option} is {value!r}; give a share from 0 to 1.")
+def check_share(option: str, value: float, least: float = 0.0) -> None:
+    """Raise unless an option is a share from 0, or from ``least``, to 1."""
+    if not isinstance(value, Real) or not least <= value <= 1:
+        raise TagspreadError(f"{option} is {value!r}; give a share from {least:g} to 1.")
+
+
+def check_number(option: str, value: float, *, whole: bool = False, zero: bool = False) -> None:
+    """Raise unless an option is a finite number above 0; ``whole`` asks for 1, 2, ..., ``zero`` allows 0, too."""
+    if not isinstance(value, Integral if whole else Real) or not 0 <= value < float("inf") or (not value and not zero):
+        wanted = "a whole number of at least 1" if whole else f"a number {'of at least' if zero else 'above'} 0"
+        raise TagspreadError(f"{option} is {value!r}; give {wanted}.")

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from tagspread.methods.base import EntryLoss, Labelled, State, Targets
 from tagspread.methods.mat import MAT
-from tagspread.vision.backbones import TagNet
+from tagspread.vision.backbones import TagNet, check_linear
 from tagspread.vision.patches import PatchNet
 
 
@@ -42,6 +42,7 @@ class D2L(MAT):
 
     def network(self, network: TagNet) -> TagNet:
         """Put four heads where one was."""
+        check_linear(network, "d2l")
         return PatchNet.of(network)
 
     def begin_pile(self, network: TagNet) -> None:

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from tagspread.core.reliability import interpolate, share_of_positives
 from tagspread.errors import TagspreadError
-from tagspread.methods.base import EntryLoss, Labelled, Method, State, Targets, check_share
+from tagspread.methods.base import EntryLoss, Labelled, Method, State, Targets, check_number, check_share
 from tagspread.vision.backbones import TagNet
 from tagspread.vision.pairs import PairNet
 
@@ -53,8 +53,10 @@ class DiCaP(Method):
 
     def __post_init__(self) -> None:
         check_share("apart", self.apart)
-        if min(self.bins, self.pairs) < 1 or self.temperature <= 0 or not 0 <= self.contrast < float("inf"):
-            raise TagspreadError("bins and pairs start from 1, temperature above 0, contrast from 0.")
+        check_number("bins", self.bins, whole=True)
+        check_number("contrast", self.contrast, zero=True)
+        check_number("temperature", self.temperature)
+        check_number("pairs", self.pairs, whole=True)
 
     @property
     def share_apart(self) -> float:

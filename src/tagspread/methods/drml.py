@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from tagspread.methods.base import Labelled, Method, State, StudentStep, Targets, check_share
-from tagspread.vision.backbones import TagNet
+from tagspread.vision.backbones import TagNet, check_linear
 from tagspread.vision.dual_relation import DualRelation
 
 RATES = (1e-4, 1e-5, 1e-5, 1e-3)  # of the four updates
@@ -97,6 +97,7 @@ class DRML(Method):
 
     def network(self, network: TagNet) -> TagNet:
         """Put the dual relation network on top."""
+        check_linear(network, "drml")
         classes, channels = network.head.weight.shape
         network.head = DualRelation(channels, classes)  # type: ignore[assignment]
         return network

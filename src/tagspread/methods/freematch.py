@@ -26,8 +26,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tagspread.errors import TagspreadError
-from tagspread.methods.base import EntryLoss, Labelled, Method, State, Targets, check_share
+from tagspread.methods.base import EntryLoss, Labelled, Method, State, Targets, check_number, check_share
 
 TINY = 1e-6  # a class without a kept entry would divide by zero
 
@@ -48,8 +47,7 @@ class FreeMatch(Method):
 
     def __post_init__(self) -> None:
         check_share("momentum", self.momentum)
-        if not 0 <= self.fairness < float("inf"):
-            raise TagspreadError(f"fairness is {self.fairness!r}; give a weight of at least 0, such as 0.01.")
+        check_number("fairness", self.fairness, zero=True)
 
     def start(self, labelled: Labelled) -> State:
         """Make room for the averages; the first pass over the pile sets them."""

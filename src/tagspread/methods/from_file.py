@@ -17,8 +17,7 @@ def method_of_file(name: str) -> type[Method]:
 
     The file is run, as Python files are when they are imported: give only files that you trust.
     """
-    file, _, wanted = name.partition(".py")
-    path, wanted = Path(file + ".py"), wanted.removeprefix(":")
+    path, wanted = _file_and_class(name)
     module = _module(path)
     found = {
         key: value
@@ -37,6 +36,24 @@ def method_of_file(name: str) -> type[Method]:
     return found[wanted]
 
 
+def whole_name(name: str) -> str:
+    """Return the name of a method with the whole path of its file, if it is from one: good from any folder.
+
+    >>> whole_name("cap")
+    'cap'
+    """
+    if ".py" not in name:
+        return name
+    path, wanted = _file_and_class(name)
+    return f"{path.absolute()}:{wanted}".removesuffix(":")
+
+
+def _file_and_class(name: str) -> tuple[Path, str]:
+    """Take ``FILE.py:CLASS`` or ``FILE.py`` apart; a folder may have ``.py`` in its name, too."""
+    file, colon, wanted = name.rpartition(".py:")
+    return (Path(file + ".py"), wanted) if colon else (Path(name), "")
+
+
 def _module(path: Path) -> ModuleType:
     """Return the file as a module, the same one every time it is asked for."""
     if not path.is_file():
@@ -52,7 +69,7 @@ def _module(path: Path) -> ModuleType:
     sys.modules[key] = module  # dataclasses look their module up while it is being made
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[key]
         raise TagspreadError(f"{path} stops with {type(error).__name__}: {error}. Mend it, then try again.") from error
     return module

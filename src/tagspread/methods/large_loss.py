@@ -39,7 +39,7 @@ def largest(losses: Tensor, share: Tensor) -> Tensor:
     order = losses.flatten().sort(descending=True, stable=True).indices
     rank = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))
     # in tensors throughout, as this runs inside a recorded step; the step down keeps 0.1 * 30 at 3
-    count = (share.double() * losses.numel() - 1e-6).ceil()
+    count = (share * losses.numel() - 1e-6).ceil()
     return (rank < count).view_as(losses) & (losses > 0)
 
 
@@ -65,8 +65,8 @@ class LLR(Method):
         check_choice("observed", self.observed, ("top1", "none"))
 
     def start(self, labelled: Labelled) -> State:
-        """Keep the share where a recorded step can read it."""
-        return {"share": torch.zeros(())}
+        """Keep the share where a recorded step can read it; in double, or rounding would add an entry to thousands."""
+        return {"share": torch.zeros((), dtype=torch.float64)}
 
     def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
         """Set this epoch's share, and the one observed tag of each picture."""
@@ -117,7 +117,9 @@ class LLCp(LLR):
         corrected = state["corrected"][targets.places]
         labels = torch.where(corrected & (targets.labels == 0), 1, targets.labels)
         flipped = unbelievable(loss(output, labels, targets.weight), labels, state)
-        state["corrected"][targets.places] = corrected | flipped
+        # a batch that reaches into the next pass may hold a row twice: both of them write what either has found
+        twins = (targets.places[:, None] == targets.places).float()
+        state["corrected"][targets.places] = corrected | (twins @ flipped.float() > 0)
         return loss(output, torch.where(flipped, 1, labels), targets.weight)
 
 

@@ -18,8 +18,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tagspread.errors import TagspreadError, check_choice
-from tagspread.methods.base import Labelled, Method, State, Targets, check_share
+from tagspread.errors import check_choice
+from tagspread.methods.base import Labelled, Method, State, Targets, check_number, check_share
 
 GRID = torch.arange(100) / 100
 BLOCK = 4096  # items whose comparisons with the whole grid are held at once
@@ -47,8 +47,8 @@ class MAT(Method):
     def __post_init__(self) -> None:
         check_choice("metric", self.metric, ("fbeta", "precision", "recall"))
         check_share("apart", self.apart)
-        if not 0 < self.beta < float("inf") or self.support < 1:
-            raise TagspreadError(f"beta is {self.beta!r} and support {self.support!r}; give numbers above 0.")
+        check_number("beta", self.beta)
+        check_number("support", self.support, whole=True)
 
     @property
     def share_apart(self) -> float:
@@ -60,7 +60,7 @@ class MAT(Method):
         return Targets((scores.sigmoid() >= self.thresholds(labelled)).to(torch.int8))
 
     def thresholds(self, labelled: Labelled) -> Tensor:
-        """Return each class's best threshold; infinite where nothing positive is known."""
+        """Return each class's best threshold; infinite where nothing positive is known, or too little is found."""
         logits, y = labelled.scored()
         f, grid = logits.sigmoid(), GRID.to(logits.device)
         hit, found = (torch.zeros(len(grid), f.shape[1], device=f.device) for _ in range(2))
@@ -77,5 +77,5 @@ class MAT(Method):
         else:
             square = self.beta**2
             value = (1 + square) * hit / (square * positives + found)
-        best = value.nan_to_num(-1.0).argmax(0)  # the first of equals
-        return torch.where(positives > 0, grid[best], torch.inf)
+        value, best = value.nan_to_num(-1.0).max(0)  # the first of equals
+        return torch.where((positives > 0) & (value >= 0), grid[best], torch.inf)

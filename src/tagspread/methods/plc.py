@@ -13,14 +13,12 @@ Its companion term on class embeddings (LAC) is not part of the row of that name
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Real
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from tagspread.errors import TagspreadError
-from tagspread.methods.base import Labelled, Method, State, Targets
+from tagspread.methods.base import Labelled, Method, State, Targets, check_share
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,7 @@ class PLC(Method):
     threshold: float = 0.6
 
     def __post_init__(self) -> None:
-        if not isinstance(self.threshold, Real) or not 0.5 <= self.threshold <= 1:
-            raise TagspreadError(f"threshold is {self.threshold!r}; give a probability from 0.5 to 1.")
+        check_share("threshold", self.threshold, least=0.5)  # below, the two would overlap
 
     def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
         """Compare probabilities with both thresholds."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from tagspread.core.losses import asl_loss, bce_loss
 from tagspread.errors import TagspreadError, check_choice, did_you_mean
 from tagspread.methods import find_method
+from tagspread.methods.from_file import whole_name
 from tagspread.vision.augment import OPERATIONS, Views
 
 LOSSES: dict[str, Callable[..., Tensor]] = {"asl": asl_loss, "bce": bce_loss}
@@ -206,4 +207,5 @@ def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
         del values["method_options"]  # the preset's options are CAP's
     if isinstance(method, str):
         values |= find_method(method).recipe
+        settings["method"] = whole_name(method)  # a run may be resumed from another folder
     return TrainConfig.from_dict(values | settings)

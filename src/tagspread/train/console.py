@@ -42,6 +42,10 @@ class Watcher:
         """Show how many pictures are decoded."""
         self._show("decoding", done, total)
 
+    def tagging(self, done: int, total: int) -> None:
+        """Show how many pictures are tagged."""
+        self._show("tagging", done, total)
+
     def step(self, epoch: int, seen: int, total: int) -> None:
         """Show how far the run is: pictures trained on, of all epochs."""
         self._show(f"training, epoch {epoch}", seen, total)

@@ -118,7 +118,7 @@ class RunFolder:
         writer.writerow(("image", "tags", "ignored"))
         labels = np.array(classes)
         for name, row in zip(names, targets, strict=True):
-            writer.writerow((name, "|".join(labels[row == 1]), "|".join(labels[row == -1])))
+            writer.writerow((name, "|".join(labels[row >= 0.5]), "|".join(labels[row == -1])))  # some targets are soft
         self._write("pseudo_labels.csv", text.getvalue())
 
     def _write(self, name: str, text: str) -> None:

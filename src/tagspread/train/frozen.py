@@ -40,7 +40,8 @@ def on_features(network: TagNet, problem: Problem, config: TrainConfig, device: 
     if isinstance(head := network.head, DualRelation):
         labelled = seen[torch.from_numpy(problem.labelled).to(device)]
         head.centre.copy_(labelled.mean(0))
-        head.spread.copy_(labelled.std(0, correction=0).clamp(min=1e-6))
+        spread = labelled.std(0, correction=0)  # a feature that is silent in all of them may speak in the pile
+        head.spread.copy_(torch.where(spread > 1e-6, spread, 1.0))
     return replace(problem, store=TensorStore(seen, device), identity=problem.fingerprint())
 
 

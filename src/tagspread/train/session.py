@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,18 @@ from tagspread.core.metrics import mean_average_precision, mean_average_precisio
 from tagspread.errors import TagspreadError
 from tagspread.methods import get_method
 from tagspread.methods.base import Labelled, Method
-from tagspread.train.checkpoint import load_checkpoint
+from tagspread.predict.decision import facts_of_run
 from tagspread.train.config import LOSSES, TrainConfig
 from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
+from tagspread.train.frozen import FeatureNet, on_features, whole_model
 from tagspread.train.head import fit_head
 from tagspread.train.loop import train_loop
 from tagspread.train.problem import Problem
 from tagspread.train.stages import plan_stages, size_notes
 from tagspread.train.state import TrainState
 from tagspread.vision.backbones import TagNet, build_network
+from tagspread.vision.heads import LinearHead
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ def run_training(
     about: dict[str, Any] | None = None,
     watcher: Watcher | None = None,
     tensorboard: bool = False,
+    after: str | Path | None = None,
 ) -> Run:
     """Train on ``problem`` as ``config`` says and leave everything in the folder ``out``.
 
@@ -75,11 +79,15 @@ def run_training(
         about: where the data came from, kept in config.json.
         watcher: who is shown the progress.
         tensorboard: also write the figures of each epoch for TensorBoard.
+        after: folder of a finished labelled-only run of the same data and settings, whose end is taken for the end of
+            the warm-up, so that several methods share one.
     """
     device, watcher, folder = device or choose_device(), watcher or Watcher(), RunFolder(out)
     method = get_method(config.method, **config.method_options)
     if config.selection == "held_out":
         problem = problem.hold_out(config.held_out, config.seed)
+    if method.share_apart:
+        problem = problem.set_apart(method.share_apart, config.seed)
     if config.selection == "test_best" and not len(problem.test):
         raise TagspreadError("selection is 'test_best' but there is no test part; give one, or choose 'last'.")
     notes = _check_everything(problem, config, method)
@@ -91,18 +99,21 @@ def run_training(
     try:
         with torch.random.fork_rng(devices=gpus):  # the caller's random numbers are the caller's
             torch.manual_seed(config.seed)
-            if resume:
-                state = _restored(problem, config, folder, device)
-            else:
-                network = _build(problem, config)
+            network = _build(problem, config, method, fresh=not resume)
+            if not resume:
                 folder.create(overwrite, bytes_needed=12 * _size_in_bytes(network))
                 folder.write_json("config.json", _facts(config, about))
                 for note in notes:
                     watcher.note(f"note: {note}")
-                state = _fresh(network, problem, config, folder, device, watcher)
-                state.save()
-            train_loop(problem, state, watcher, _recorder(folder, state, tensorboard))
-            return _finish(problem, config, folder, state)
+            learnt, student = problem, network
+            if method.on_features:
+                learnt, student = on_features(network, problem, config, device), FeatureNet(network)
+            if config.start == "fitted_head" and not resume:
+                _fit_head(student, learnt, config, method, device, watcher)
+            state = TrainState(student, learnt, config, device, folder.checkpoint)
+            state.begin_from(resume, None if after is None else RunFolder(after).checkpoint)
+            train_loop(learnt, state, watcher, _recorder(folder, state, tensorboard))
+            return _finish(problem, learnt, network, folder, state)
     except (torch.OutOfMemoryError, MemoryError):
         raise TagspreadError(
             f"out of memory on {device}. Lower batch (now {config.batch}), score_batch ({config.score_batch}) or "
@@ -141,11 +152,7 @@ def _check_everything(problem: Problem, config: TrainConfig, method: Method) -> 
     """Raise for whatever can be found wrong before anything is built or written; return notes for a person."""
     notes = problem.check_trainable(method.uses_pile) + size_notes(problem, config)
     plan_stages(problem, config, method)
-    method.start(Labelled(torch.from_numpy(problem.y[problem.labelled]), problem.classes))
-    if config.start == "fitted_head" and config.head != "linear":
-        raise TagspreadError(
-            "start is 'fitted_head', which fits a linear head; choose head 'linear' or start 'warmup'."
-        )
+    method.start(_labelled(problem))
     try:
         LOSSES[method.labelled_loss or config.loss](torch.zeros(1, 1), torch.zeros(1, 1), **config.loss_options)
     except TypeError as error:
@@ -153,46 +160,50 @@ def _check_everything(problem: Problem, config: TrainConfig, method: Method) -> 
     return notes
 
 
-def _build(problem: Problem, config: TrainConfig, weights: str | None = None) -> TagNet:
-    return build_network(
-        config.backbone,
-        len(problem.classes),
-        weights=weights or config.weights,
-        head=config.head,
-        normalize=config.normalize,
+def _build(problem: Problem, config: TrainConfig, method: Method, *, fresh: bool) -> TagNet:
+    """Return the network that the method trains; what a checkpoint will bring back anyway is not loaded."""
+    network = method.network(
+        build_network(
+            config.backbone,
+            len(problem.classes),
+            weights=config.weights if fresh or method.on_features else "none",
+            head=config.head,
+            normalize=config.normalize,
+        )
     )
+    if config.start == "fitted_head" and not isinstance(network.head, LinearHead):
+        raise TagspreadError(
+            "start is 'fitted_head', which fits a linear head, but the network has another; choose start 'warmup', and "
+            "warmup_epochs."
+        )
+    return network
 
 
-def _fresh(
-    network: TagNet, problem: Problem, config: TrainConfig, folder: RunFolder, device: torch.device, watcher: Watcher
-) -> TrainState:
-    network.to(device)
-    if config.start == "fitted_head":
-        method = get_method(config.method, **config.method_options)
-        labelled = Labelled(torch.from_numpy(problem.y[problem.labelled]), problem.classes)
-        begun = time.perf_counter()
-        fit_head(network, problem, config, method, method.start(labelled), device)
-        watcher.note(f"head fitted on the frozen network's features in {time.perf_counter() - begun:.1f} s")
-    return TrainState(network, problem, config, device, folder.checkpoint)
+def _fit_head(
+    network: TagNet, problem: Problem, config: TrainConfig, method: Method, device: torch.device, watcher: Watcher
+) -> None:
+    begun = time.perf_counter()
+    state = {name: value.to(device) for name, value in method.start(_labelled(problem)).items()}
+    fit_head(network.to(device), problem, config, method, state, device)
+    watcher.note(f"head fitted on the frozen network's features in {time.perf_counter() - begun:.1f} s")
 
 
-def _restored(problem: Problem, config: TrainConfig, folder: RunFolder, device: torch.device) -> TrainState:
-    saved = load_checkpoint(folder.checkpoint)
-    state = TrainState(_build(problem, config, weights="none"), problem, config, device, folder.checkpoint)
-    state.restore(saved)
-    return state
+def _labelled(problem: Problem) -> Labelled:
+    y = torch.from_numpy(problem.y[problem.labelled])
+    return Labelled(y, problem.classes, pile_size=len(problem.pile))
 
 
-def _finish(problem: Problem, config: TrainConfig, folder: RunFolder, state: TrainState) -> Run:
+def _finish(problem: Problem, learnt: Problem, network: TagNet, folder: RunFolder, state: TrainState) -> Run:
     """Choose the model as the selection says, measure it once, write everything down."""
+    config = state.config
     folder.write_log(state.log)
-    folder.write_model("model.safetensors", state.student.state_dict())
-    folder.write_model("ema.safetensors", state.ema.model.state_dict())
+    folder.write_model("model.safetensors", whole_model(network, state.student))
+    folder.write_model("ema.safetensors", whole_model(network, state.ema.model))
     chosen, which = state.ema.model, "ema"
     if state.best:
         chosen.load_state_dict(state.best)
         which = [line["best_is"] for line in state.log if "best_is" in line][-1]
-        folder.write_model("best.safetensors", chosen.state_dict())
+        folder.write_model("best.safetensors", whole_model(network, chosen))
     seconds = sum(line["seconds"] for line in state.log)
     metrics: dict[str, Any] = {"selection": config.selection, "network": which, "seconds": round(seconds, 1)}
     if config.selection != "last":
@@ -203,7 +214,7 @@ def _finish(problem: Problem, config: TrainConfig, folder: RunFolder, state: Tra
     for part, rows in (("test", problem.test), ("held_out", problem.held_out)):
         if not len(rows):
             continue
-        scores = state.score(chosen, problem.store, rows)
+        scores = state.score(chosen, learnt.store, rows)
         truth = torch.from_numpy(problem.y[rows]).to(state.device)
         value, skipped = mean_average_precision(scores, truth, return_skipped=True)
         known = not math.isnan(value)  # no class has a positive there
@@ -217,21 +228,10 @@ def _finish(problem: Problem, config: TrainConfig, folder: RunFolder, state: Tra
     if state.targets is not None:
         names = [problem.name(int(row)) for row in problem.pile]
         folder.write_pseudo_labels(names, problem.classes, state.targets.labels.cpu().numpy())
-    folder.write_json("labels.json", _labels(problem, config, state))
+    model = folder.path / ("best.safetensors" if state.best else "ema.safetensors")
+    logits_of = partial(state.score, chosen, learnt.store)
+    folder.write_json("labels.json", facts_of_run(problem, config, network, model, logits_of))
     return Run(folder.path, metrics, state.log)
-
-
-def _labels(problem: Problem, config: TrainConfig, state: TrainState) -> dict[str, Any]:
-    return {
-        "classes": list(problem.classes),
-        "preprocessing": {
-            "image_size": problem.store.shape[-1],
-            "scale": state.student.scale.flatten().tolist(),
-            "shift": state.student.shift.flatten().tolist(),
-        },
-        "backbone": config.backbone,
-        "head": config.head,
-    }
 
 
 def _facts(config: TrainConfig, about: dict[str, Any] | None) -> dict[str, Any]:

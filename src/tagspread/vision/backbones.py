@@ -62,6 +62,12 @@ class TagNet(nn.Module):
         return self.head(self.features(pictures))  # type: ignore[no-any-return]
 
 
+def check_linear(network: TagNet, method: str) -> None:
+    """Raise unless the network has a linear head, which the method puts its own in place of."""
+    if not isinstance(network.head, LinearHead):
+        raise TagspreadError(f"{method} brings a head of its own in place of a linear one; choose head 'linear'.")
+
+
 class SmallNet(nn.Module):
     """Four convolutions for tiny pictures and tests; learns from scratch on a CPU in seconds."""
 

@@ -1,0 +1,136 @@
+"""The data sets of the paper, and the demo's: labels read once, pictures decoded once, split anew for every cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tagspread.data.coco import read_coco
+from tagspread.data.digits import CLASSES, digit_canvases
+from tagspread.data.nus import read_nus
+from tagspread.data.split import paper_split
+from tagspread.data.store import Store, TensorStore, open_store
+from tagspread.data.table import LabelTable
+from tagspread.data.voc import read_voc
+from tagspread.errors import TagspreadError, check_choice
+from tagspread.train.console import Watcher
+from tagspread.train.problem import Problem
+
+DEMO_SEED = 0  # of the canvases; a cell's seed draws its split and trains
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set whose labels are all known: training rows first, then the rows to test on.
+
+    Attributes:
+        name: voc, coco, nus or demo.
+        y: the true labels of all rows.
+        classes: their names.
+        train: how many rows are for training.
+        names: what each picture is called, the same wherever the data lie.
+        paths: the pictures' files.
+        pictures: the pictures themselves, where there are no files.
+        facts: what else makes it this data set and no other.
+    """
+
+    name: str
+    y: np.ndarray
+    classes: tuple[str, ...]
+    train: int
+    names: list[str]
+    paths: list[Path] = field(default_factory=list)
+    pictures: np.ndarray | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def open(self, size: int, device: torch.device, cache: Path | None, watcher: Watcher) -> Problems:
+        """Decode the pictures, each once."""
+        if self.pictures is not None:
+            return Problems(self, TensorStore(self.pictures, device), np.ones(len(self.y), dtype=bool))
+        store, broken = open_store(self.paths, size, device, cache=cache, progress=watcher.decoding)
+        watcher.close()
+        good = np.ones(len(self.y), dtype=bool)
+        good[[b.index for b in broken]] = False
+        if not good.any():
+            raise TagspreadError(f"none of the {len(good)} pictures can be read; the first is {self.paths[0]}.")
+        for b in broken[:10]:
+            watcher.note(f"left out: {b.path} ({b.reason})")
+        if broken:
+            watcher.note(f"{len(broken)} of {len(good)} pictures cannot be read; the figures are not of the whole data")
+        return Problems(self, store, good)
+
+
+@dataclass(frozen=True)
+class Problems:
+    """The problems of a data set: one for each labelled share and seed, all with the same store."""
+
+    source: Source
+    store: Store
+    good: np.ndarray
+
+    def __call__(self, share: float, seed: int) -> Problem:
+        """Return the paper's split; the pile's true labels go along for measuring only."""
+        source = self.source
+        labelled, pile = (rows[self.good[rows]] for rows in paper_split(source.train, share, seed))
+        test = np.arange(source.train, len(source.y))
+        hidden = source.y.copy()
+        hidden[pile] = -1
+        return Problem(
+            self.store,
+            hidden,
+            source.classes,
+            labelled,
+            pile,
+            test[self.good[test]],
+            names=source.names,
+            oracle=source.y[pile],
+        )
+
+
+def load(name: str, root: Path | None, canvases: int = 1200) -> Source:
+    """Read the labels of a data set; ``canvases`` is the size of the demo's."""
+    check_choice("data set", name, (*READERS, "demo"))
+    if name == "demo":
+        return _demo(canvases)
+    if root is None:
+        raise TagspreadError(f"give the folder of {name} with --root DIR; what it must hold is in docs/data.md.")
+    train, test = READERS[name](root)
+    paths = [*train.paths, *test.paths]
+    y = np.concatenate([train.y, test.aligned(train.classes, f"the test part of {root}")])
+    return Source(name, y, train.classes, len(train.y), [_short(path, root) for path in paths], paths)
+
+
+def _demo(canvases: int) -> Source:
+    tests = canvases // 2
+    train, test = digit_canvases(canvases, tests, DEMO_SEED)
+    names = [f"canvas {k}" for k in range(canvases + tests)]
+    pictures = np.concatenate([train.pictures, test.pictures])
+    y = np.concatenate([train.y, test.y])
+    return Source("demo", y, CLASSES, canvases, names, pictures=pictures, facts={"canvases": canvases})
+
+
+def _short(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+
+
+def _voc(root: Path) -> tuple[LabelTable, LabelTable]:
+    return read_voc(root, "train"), read_voc(root, "val")
+
+
+def _coco(root: Path) -> tuple[LabelTable, LabelTable]:
+    train, val = (
+        read_coco(root / "annotations" / f"instances_{part}.json", root / part) for part in ("train2014", "val2014")
+    )
+    return train, val
+
+
+def _nus(root: Path) -> tuple[LabelTable, LabelTable]:
+    return read_nus(root, "train"), read_nus(root, "test")
+
+
+READERS: dict[str, Callable[[Path], tuple[LabelTable, LabelTable]]] = {"voc": _voc, "coco": _coco, "nus": _nus}

@@ -1,0 +1,236 @@
+"""The figures, as SVG and PNG, from what the folder of a grid holds.
+
+``proportions`` (the paper's figure 1b), ``pseudo-labels`` (2), ``eta`` (3) and ``intervals``: theorem 1's bound, exact
+intervals and the real errors against the number of labelled pictures. A figure without data is not drawn.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tagspread.bench.results import Record
+from tagspread.bench.studies import KEEP_NEG, KEEP_POS, read_label_study
+from tagspread.bench.tables import TITLES, describe
+from tagspread.errors import TagspreadError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# colours that most colour-blind people can tell apart (Okabe and Ito), and a mark each for those who print in grey
+INK = {"cap": "#0072B2", "top1": "#D55E00", "topk": "#E69F00", "iat": "#009E73"}
+MARKS = {"cap": "o", "top1": "s", "topk": "^", "iat": "D"}
+GREY, TRUTH = "#6b7580", "#D55E00"
+STYLE: Any = {
+    "font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "grid.color": "#e3e7eb", "grid.linewidth": 0.6, "axes.axisbelow": True,
+    "axes.edgecolor": "#8a949e", "legend.frameon": False, "figure.facecolor": "white", "savefig.facecolor": "white",
+    "svg.hashsalt": "tagspread",
+}  # fmt: skip
+
+
+def write_figures(folder: Path, records: Sequence[Record], study_file: Path) -> list[str]:
+    """Draw what there is data for; return what a person should know."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+    except ImportError:
+        return ["matplotlib is not installed: no figures are drawn; call again with --tables-only where it is"]
+    done = [record for record in records if record["status"] == "done"]
+    study = read_label_study(study_file)
+    makers: dict[str, Callable[[], Figure | None]] = {
+        "proportions": lambda: proportions(study),
+        "pseudo-labels": lambda: pseudo_labels(done),
+        "eta": lambda: eta(done),
+        "intervals": lambda: intervals(study),
+    }
+    written = []
+    with mpl.rc_context(STYLE):
+        for name, make in makers.items():
+            figure = make()
+            if figure is None:
+                continue
+            FigureCanvasAgg(figure)
+            for ending in ("svg", "png"):
+                file = folder / f"{name}.{ending}"
+                about = {"Date": None} if ending == "svg" else None  # the same data, the same file
+                try:
+                    figure.savefig(file, dpi=160, metadata=about)
+                except OSError as error:
+                    raise TagspreadError(f"{file} cannot be written ({error.strerror}); give another --out.") from None
+            written.append(name)
+    return [f"drew {', '.join(written)} (.svg and .png) in {folder}"] if written else []
+
+
+def _figure(width: float, height: float, rows: int, columns: int, **more: Any) -> tuple[Figure, list[list[Axes]]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **more)
+    return figure, [list(row) for row in axes]
+
+
+def proportions(study: dict[str, Any] | None) -> Figure | None:
+    """Draw estimated and true class proportions, the first seed of each share (figure 1b)."""
+    splits = {split["p"]: split for split in reversed(study["splits"] if study else [])}
+    if study is None or not splits:
+        return None
+    chosen = [splits[share] for share in sorted(splits)][:4]
+    classes, shown = study["classes"], min(len(study["classes"]), 40)
+    figure, axes = _figure(max(6.5, 0.24 * shown + 1.5), 1.2 + 1.9 * len(chosen), len(chosen), 1, sharex=True,
+                           sharey=True)  # fmt: skip
+    order = sorted(range(len(classes)), key=lambda k: -chosen[0]["true"][k])[:shown]
+    for [axis], split in zip(axes, chosen, strict=True):
+        middle = [100 * split["estimated"][k] for k in order]
+        below = [100 * (split["estimated"][k] - split["low"][k]) for k in order]
+        above = [100 * (split["high"][k] - split["estimated"][k]) for k in order]
+        label = f"estimated from the labelled part, with its {100 * study['confidence']:.0f} % interval"
+        axis.errorbar(range(shown), middle, (below, above), fmt="o", ms=4, lw=1.2, capsize=2.5, color=INK["cap"],
+                      label=label)  # fmt: skip
+        axis.scatter(range(shown), [100 * split["true"][k] for k in order], marker="_", s=110, lw=2, color=TRUTH,
+                     zorder=3, label="true in the pile")  # fmt: skip
+        axis.set_title(f"p = {split['p']:g}: {split['n']:,} labelled, {split['m']:,} in the pile", loc="left")
+        axis.set_ylabel("share of pictures (%)")
+        # by square roots: one very frequent class leaves the others room
+        axis.set_yscale("function", functions=(lambda v: np.sqrt(np.maximum(v, 0)), np.square))
+        top = max(1, *(100 * high for one in chosen for high in one["high"]))
+        heights = [height for height in (0, 1, 5, 10, 20, 40, 60, 80, 100) if height <= top]
+        axis.set_yticks(heights, [str(height) for height in heights])
+        axis.set_ylim(0, 1.1 * top)
+        axis.set_xlim(-0.7, shown - 0.3)
+        axis.grid(visible=False, axis="x")
+    slant: dict[str, Any] = (
+        {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if max(map(len, classes)) > 3 else {}
+    )
+    axes[-1][0].set_xticks(range(shown), [classes[k] for k in order], **slant)
+    _legend_below(figure, axes[0][0], 2)
+    return figure
+
+
+def pseudo_labels(records: Sequence[Record]) -> Figure | None:
+    """Draw the quality of the pseudo-labels per epoch, mean over seeds (figure 2)."""
+    having = [r for r in records if r["method"] in INK and not r["variant"] and "pseudo_OF1" in r["curves"]]
+    if not having:
+        return None
+    from matplotlib.ticker import MaxNLocator
+
+    setup = _most_common(having)
+    having = [r for r in having if r["setup"]["id"] == setup["id"]]
+    shares = sorted({r["p"] for r in having})
+    figure, axes = _figure(1.5 + 2.6 * len(shares), 5.4, 2, len(shares), sharex=True, sharey="row")
+    for row, (name, words) in zip(axes, (("OF1", "overall F1"), ("CF1", "class F1")), strict=True):
+        for axis, share in zip(row, shares, strict=True):
+            for method, colour in INK.items():
+                curves = [_main(r, f"pseudo_{name}") for r in having if r["method"] == method and r["p"] == share]
+                if not curves:
+                    continue
+                mean = [statistics.fmean(values) for values in zip(*curves, strict=False)]
+                axis.plot(range(1, len(mean) + 1), [100 * v for v in mean], color=colour, marker=MARKS[method],
+                          ms=3.5, lw=1.6, markevery=max(1, len(mean) // 8), label=TITLES[method])  # fmt: skip
+            if axis is row[0]:
+                axis.set_ylabel(f"pseudo-labels' {words} (%)")
+            if row is axes[0]:
+                axis.set_title(f"p = {share:g}", loc="left")
+            else:
+                axis.set_xlabel("epoch with the pile")
+                axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    _legend_below(figure, axes[0][0], 4)
+    figure.suptitle(describe(setup), fontsize=8, color=GREY)
+    return figure
+
+
+def eta(records: Sequence[Record]) -> Figure | None:
+    """Draw mAP against the two ends of the reliable interval (figure 3)."""
+    cap = [(r["options"].get("keep_pos", 1.0), r["options"].get("keep_neg", 1.0), r) for r in records
+           if r["method"] == "cap" and set(r["options"]) <= {"keep_pos", "keep_neg"}]  # fmt: skip
+    ends = {
+        "keep_pos": [(pos, r) for pos, neg, r in cap if neg == 1.0 and pos in KEEP_POS],
+        "keep_neg": [(neg, r) for pos, neg, r in cap if pos == 1.0 and neg in KEEP_NEG],
+    }
+    moved = [r for points in ends.values() for value, r in points if value != 1.0]
+    if not moved:
+        return None
+    setup = _most_common(moved)
+    shares = sorted({r["p"] for r in moved if r["setup"]["id"] == setup["id"]})
+    figure, axes = _figure(7.4, 3.6, 1, 2, sharey=True)
+    words = {"keep_pos": "$\\eta_1$: positives used (keep_pos)", "keep_neg": "$\\eta_0$: negatives used (keep_neg)"}
+    looks: dict[str, tuple[str, dict[str, Any]]] = {
+        "honest": ("last epoch", {"ls": "-"}),
+        "parity": ("best on test", {"ls": "--", "alpha": 0.55}),
+    }
+    for axis, (end, points) in zip(axes[0], ends.items(), strict=True):
+        for share, colour in zip(shares, (*INK.values(), GREY), strict=False):
+            here = [(value, r) for value, r in points if r["setup"]["id"] == setup["id"] and r["p"] == share]
+            for protocol, (kind, look) in looks.items():
+                found: dict[float, list[float]] = {value: [] for value in sorted({value for value, _ in here})}
+                for value, r in here:
+                    found[value].append(100 * r[protocol])
+                spread = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in found.values()]
+                axis.errorbar(list(found), [statistics.fmean(values) for values in found.values()], spread, marker="o",
+                              color=colour, ms=4, lw=1.6, elinewidth=1, capsize=2.5, label=f"p = {share:g}, {kind}",
+                              **look)  # fmt: skip
+        axis.set_xlabel(words[end])
+    axes[0][0].set_ylabel("test mAP (%)")
+    _legend_below(figure, axes[0][0], 4)
+    figure.suptitle(f"CAP, {describe(setup)}", fontsize=8, color=GREY)
+    return figure
+
+
+def intervals(study: dict[str, Any] | None) -> Figure | None:
+    """Draw the errors of class proportions against n, beside what theorem 1 and intervals promise."""
+    points = study["errors"] if study else []
+    if study is None or len(points) < 2:
+        return None
+    n = [point["n"] for point in points]
+    figure, [[axis]] = _figure(6.8, 4.3, 1, 1)
+    sure, classes = f"{100 * study['confidence']:.0f} %", len(study["classes"])
+    lines = (
+        ("theorem1_bound", "theorem 1's bound", {"color": TRUTH, "ls": "--"}),
+        ("hoeffding_half_width", f"Hoeffding, all {classes} classes at once, {sure}", {"color": "#CC79A7", "ls": ":"}),
+        ("exact_half_width", f"exact interval, mean half-width, {sure}", {"color": INK["cap"], "ls": "-."}),
+        ("worst_class_error", "real error, worst class", {"color": "#1b1f24", "marker": "v"}),
+        ("error_90", f"real error, {sure} of classes and draws below", {"color": "#1b1f24", "marker": "s"}),
+        ("median_error", "real error, median", {"color": "#1b1f24", "marker": "o"}),
+    )
+    for name, label, look in lines:
+        style: dict[str, Any] = {"lw": 1.8, "ms": 4, **look}
+        axis.plot(n, [100 * point[name] for point in points], label=label, **style)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel("labelled pictures n")
+    axis.set_ylabel("distance to the true proportion\n(percentage points)")
+    ticks = [
+        size for size in (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000) if n[0] <= size <= n[-1]
+    ]
+    axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    heights = [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50]
+    axis.set_yticks(heights, [f"{height:g}" for height in heights])
+    axis.minorticks_off()
+    values = [100 * point[name] for point in points for name, _, _ in lines]
+    axis.set_ylim(max(min(values), 0.02) * 0.8, max(values) * 1.25)
+    _legend_below(figure, axis, 2)
+    return figure
+
+
+def _legend_below(figure: Figure, axis: Axes, columns: int) -> None:
+    """Put the legend where no data can be."""
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns, fontsize=8,
+                  handlelength=3)  # fmt: skip
+
+
+def _main(record: Record, name: str) -> list[float]:
+    curves = record["curves"]
+    return [v for stage, v in zip(curves["stage"], curves[name], strict=True) if stage == "main" and v is not None]
+
+
+def _most_common(records: Sequence[Record]) -> Record:
+    """Return the setup that most records have: one figure, one setup."""
+    setups = [record["setup"]["id"] for record in records]
+    chosen = max(dict.fromkeys(setups), key=setups.count)
+    setup: Record = next(record["setup"] for record in records if record["setup"]["id"] == chosen)
+    return setup

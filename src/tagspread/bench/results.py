@@ -1,0 +1,117 @@
+"""What a grid has found: one JSON line per cell in ``results.jsonl``, each on the disk before the next cell begins."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tagspread.errors import TagspreadError
+
+Record = dict[str, Any]
+
+
+class Results:
+    """The results of a folder. A line that was being written when the power went out is dropped, and no other."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.file = self.folder / "results.jsonl"
+        self.plan_file = self.folder / "grid.json"
+
+    def read(self) -> list[Record]:
+        """Return the newest record of each cell, in the order in which cells first came."""
+        lines = self._bytes().split(b"\n")
+        records: dict[str, Record] = {}
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            record = _parsed(line)
+            if record is not None:
+                records[record["key"]] = record
+            elif number < len(lines):  # only the last line can have been cut off
+                raise TagspreadError(
+                    f"{self.file} line {number} is not a result; take that line out, and its cell is run again."
+                )
+        return list(records.values())
+
+    def append(self, record: Record) -> None:
+        """Add a line in one motion, and wait until it is on the disk."""
+        line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        with self._alone(), _writing(self.file):
+            tail = self._bytes().rpartition(b"\n")[2]
+            with self.file.open("ab") as file:
+                if tail and _parsed(tail) is None:
+                    file.truncate(file.seek(0, os.SEEK_END) - len(tail))
+                elif tail:  # whole, but somebody's editor took its end
+                    line = b"\n" + line
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+
+    def planned(self) -> list[Record]:
+        """Return every cell that was ever asked for in this folder, run or not."""
+        try:
+            cells = json.loads(self.plan_file.read_text(encoding="utf-8"))["cells"]
+            return [cells[key] | {"key": key} for key in cells]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise TagspreadError(f"{self.plan_file} cannot be read ({error}); delete it and call again.") from None
+
+    def plan(self, cells: Iterable[Record]) -> None:
+        """Remember what was asked for, so that a missing cell can be shown as missing."""
+        with self._alone():
+            known = {cell["key"]: cell for cell in (*self.planned(), *cells)}
+            write_file(self.plan_file, json.dumps({"cells": known}, indent=1) + "\n")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes out that work on the same folder, where the system knows how to."""
+        with _writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / ".lock").open("w")
+        with lock:
+            try:
+                import fcntl
+
+                fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the file is closed
+            except ImportError:
+                pass
+            yield
+
+    def _bytes(self) -> bytes:
+        try:
+            return self.file.read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise TagspreadError(f"{self.file} cannot be read ({error.strerror}); give another --out.") from None
+
+
+def write_file(file: Path, text: str) -> None:
+    """Write a file in one motion: who looks meanwhile sees the old one or the new one."""
+    fresh = file.with_name(f"{file.name}.{os.getpid()}.writing")
+    with _writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(file)
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TagspreadError(f"{file} cannot be written to ({error.strerror}); give another --out.") from None
+
+
+def _parsed(line: bytes) -> Record | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and {"key", "status"} <= record.keys() else None

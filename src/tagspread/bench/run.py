@@ -1,0 +1,138 @@
+"""The whole of ``tagspread bench``: read the labels, plan, train what is missing, write tables and figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tagspread.bench.cells import Cell
+from tagspread.bench.datasets import Source, load
+from tagspread.bench.figures import write_figures
+from tagspread.bench.grid import SHARES, Grid, GridRun, in_order
+from tagspread.bench.results import Results
+from tagspread.bench.studies import STUDIES, write_label_study
+from tagspread.bench.tables import build_tables
+from tagspread.bench.writing import write_tables
+from tagspread.errors import TagspreadError, check_choice
+from tagspread.train.console import Watcher
+from tagspread.train.session import choose_device
+
+LABEL_STUDY = "label_study.json"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line; None where nothing was said."""
+
+    dataset: str
+    out: Path
+    root: Path | None = None
+    methods: tuple[str, ...] | None = None
+    shares: tuple[float, ...] | None = None
+    seeds: tuple[int, ...] | None = None
+    preset: str = "paper"
+    study: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    canvases: int = 1200
+    cache: Path | None = None
+    device: str = "auto"
+    budget: float | None = None  # minutes
+    keep_models: bool = False
+    retry_failed: bool = False
+    dry_run: bool = False
+    tables_only: bool = False
+
+    def grid(self, facts: dict[str, Any]) -> Grid:
+        """Return the grid, with what is usual for a table or a study where nothing was said."""
+        if self.study is not None:
+            check_choice("--study", self.study, STUDIES)
+        methods = self.methods or (() if self.study else ("all",))
+        demo = self.dataset == "demo"  # a few minutes on a CPU
+        usual_shares = SHARES[:1] if self.study or demo else SHARES
+        return Grid(
+            self.dataset,
+            in_order(methods),
+            self.shares or usual_shares,
+            self.seeds or ((1, 2) if demo else (1, 2, 3)),
+            self.preset,
+            self.settings,
+            STUDIES[self.study]() if self.study else (),
+            facts,
+        )
+
+
+def run_bench(request: Request, watcher: Watcher) -> int:
+    """Do all of it; return how many of the cells asked for have failed. Cells left by the budget are none of them."""
+    began = time.monotonic()
+    results = Results(request.out)
+    if request.tables_only:
+        write_all(request, watcher)
+        return 0
+    source = load(request.dataset, request.root, request.canvases)
+    cells = request.grid(source.facts).cells()
+    work = GridRun(
+        request.out,
+        choose_device(request.device),
+        watcher,
+        None if request.budget is None else 60 * request.budget,
+        request.keep_models,
+        began,
+    )
+    pending = work.pending(cells, request.retry_failed)
+    if request.dry_run:
+        show_plan(cells, pending, work, watcher)
+        return 0
+    results.plan(cell.identity() for cell in cells)
+    describe_start(cells, pending, work, watcher)
+    _study_labels(request, source, results)
+    if pending:
+        size = cells[0].common.image_size
+        problems = source.open(size, work.device, request.cache, watcher)
+        watcher.note(problems.store.describe())
+        work.run(pending, problems)
+    write_all(request, watcher)
+    return sum(work.records.get(cell.key, {}).get("status") == "failed" for cell in cells)
+
+
+def write_all(request: Request, watcher: Watcher) -> None:
+    """Write tables and figures from what the folder holds."""
+    results = Results(request.out)
+    records, planned = results.read(), results.planned()
+    mine = [record for record in records if record["dataset"] == request.dataset]
+    if not mine and not any(cell["dataset"] == request.dataset for cell in planned):
+        raise TagspreadError(f"{request.out} holds no results of {request.dataset}; give the --out of a grid.")
+    tables = build_tables(request.dataset, records, planned)
+    study = request.out / LABEL_STUDY
+    for line in write_tables(request.out, request.dataset, tables, mine) + write_figures(request.out, mine, study):
+        watcher.note(line)
+
+
+def _study_labels(request: Request, source: Source, results: Results) -> None:
+    """Write down what labels alone tell, for every split that was ever asked for."""
+    planned = [cell for cell in results.planned() if cell["dataset"] == request.dataset]
+    shares, seeds = (sorted({cell[name] for cell in planned}) for name in ("p", "seed"))
+    write_label_study(request.out / LABEL_STUDY, source.y[: source.train], source.classes, shares, seeds)
+
+
+def show_plan(cells: Sequence[Cell], pending: Sequence[Cell], work: GridRun, watcher: Watcher) -> None:
+    """Say of each cell whether it is done, and about how long the rest takes."""
+    todo = {cell.key for cell in pending}
+    for cell in cells:
+        status = work.records.get(cell.key, {}).get("status", "to do")
+        watcher.note(f"{cell.key}: {'to do' if cell.key in todo else status}")
+    describe_start(cells, pending, work, watcher)
+
+
+def describe_start(cells: Sequence[Cell], pending: Sequence[Cell], work: GridRun, watcher: Watcher) -> None:
+    """Say in a sentence or two what is there and what is to be done."""
+    failed = sum(work.records.get(cell.key, {}).get("status") == "failed" for cell in cells)
+    known = [work.expected_seconds(cell) for cell in pending]
+    estimate = ""
+    if known and all(seconds is not None for seconds in known):
+        estimate = f", about {sum(seconds or 0 for seconds in known) / 60:.1f} min"
+    watcher.note(f"{len(cells)} cells, {len(cells) - len(pending)} of them settled, {len(pending)} to run{estimate}")
+    if failed and len(pending) < len(cells):
+        watcher.note(f"{failed} cells failed before; try them again with --retry-failed")

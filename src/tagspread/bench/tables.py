@@ -1,0 +1,255 @@
+"""From records to tables: methods by labelled shares, mean and spread over seeds, the published figure beside each.
+
+A table is made of plain values first; ``write_tables`` then writes all of them as Markdown, CSV and HTML.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+from tagspread.bench.grid import PAPER_METHODS, in_order
+from tagspread.bench.results import Record
+from tagspread.methods import METHODS
+
+TITLES: dict[str, str] = {
+    "bce": "BCE", "asl": "ASL", "llr": "LL-R", "llct": "LL-Ct", "llcp": "LL-Cp", "plc": "PLC", "top1": "Top-1",
+    "topk": "Top-k", "iat": "IAT", "adsh": "ADSH", "freematch": "FreeMatch", "drml": "DRML", "cap": "CAP",
+    "mat": "MAT", "d2l": "D2L", "dicap": "DiCaP",
+}  # fmt: skip
+MISSING, MINUS = "\u2013", "\u2212"  # dash and minus as they are printed
+PROTOCOLS = {
+    "honest": "last epoch, average network (EMA); where a run ends with its warm-up (BCE, ASL) the network that is "
+    "handed on; with selection held_out, the network chosen there. Nothing is chosen by the test part. The published "
+    "figures are best-on-test, so the gap to them is not between like and like",
+    "parity": "best epoch of student or average network by the test part itself, as the published code reports it: "
+    "optimistic, for comparison with published figures only",
+}
+
+
+class Published(NamedTuple):
+    """A figure from the literature, in percent, and the mark of its source."""
+
+    value: float
+    mark: str
+
+
+@dataclass
+class Entry:
+    """One cell of a table: figures in percent."""
+
+    values: list[float]
+    wanted: int
+    published: Published | None
+    failed: int = 0
+    best: bool = False
+    tie: bool = False
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over the seeds."""
+        return statistics.fmean(self.values) if self.values else None
+
+    @property
+    def std(self) -> float | None:
+        """Standard deviation over the seeds (n - 1), if there are two."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def gap(self) -> float | None:
+        """How far above the published figure."""
+        return None if self.mean is None or self.published is None else self.mean - self.published.value
+
+    def text(self) -> str:
+        """Return mean and spread, with the number of seeds where some are missing.
+
+        >>> Entry([70.0, 71.0], 3, None).text()
+        '70.50 ± 0.71 (n = 2)'
+        """
+        if self.mean is None:
+            return "failed" if self.failed else MISSING
+        spread = "" if self.std is None else f" ± {self.std:.2f}"
+        return f"{self.mean:.2f}{spread}" + (f" (n = {len(self.values)})" if len(self.values) < self.wanted else "")
+
+    def published_text(self) -> str:
+        """Return the published figure and the gap."""
+        if self.published is None:
+            return ""
+        gap = "" if self.gap is None else f", {signed(self.gap)}"
+        return f"{self.published.value:.2f}{self.published.mark}{gap}"
+
+
+@dataclass
+class Row:
+    """A method's line."""
+
+    name: str
+    method: str
+    variant: str
+    entries: list[Entry]
+
+
+@dataclass
+class Table:
+    """One table: a data set, a protocol, a setup."""
+
+    title: str
+    protocol: str
+    setup: Record
+    shares: list[float]
+    rows: list[Row]
+    notes: list[str] = field(default_factory=list)
+
+
+def signed(value: float) -> str:
+    """Return a number with its sign, a true minus where it is negative.
+
+    >>> signed(1.0)
+    '+1.00'
+    """
+    return f"{value:+.2f}".replace("-", MINUS)
+
+
+@cache
+def _literature() -> dict[str, Any]:
+    text = resources.files("tagspread.bench").joinpath("paper.json").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+def published(dataset: str, method: str, share: float) -> Published | None:
+    """Return the published figure of a method: the CAP paper's, or that of a later paper.
+
+    >>> published("voc", "cap", 0.05)
+    Published(value=76.16, mark='')
+    >>> published("voc", "dicap", 0.1).mark
+    '†'
+    """
+    book = _literature()
+    at = next((k for k, known in enumerate(book["shares"]) if math.isclose(known, share)), None)
+    for source, about in book["sources"].items():
+        values = book["figures"].get(dataset, {}).get(source, {}).get(method)
+        if at is not None and values is not None and values[at] is not None:
+            return Published(values[at], about["mark"])
+    return None
+
+
+def source_notes() -> list[str]:
+    """Return where the published figures come from, one sentence each."""
+    sources = _literature()["sources"].values()
+    return [f"{s['mark'] or 'Published figures'}: {s['title']}, {s['reference']}." for s in sources]
+
+
+def build_tables(dataset: str, records: Iterable[Record], planned: Iterable[Record]) -> list[Table]:
+    """Return all tables of a data set: by protocol, then by setup in the order in which they came."""
+    found = {record["key"]: record for record in records if record["dataset"] == dataset}
+    cells = {cell["key"]: cell for cell in planned if cell["dataset"] == dataset} | found
+    setups = {cell["setup"]["id"]: cell["setup"] for cell in cells.values()}
+    tables = []
+    for protocol in PROTOCOLS:
+        for name, setup in setups.items():
+            here = [cell for cell in cells.values() if cell["setup"]["id"] == name]
+            for kind in ("", ", variants"):
+                if chosen := [cell for cell in here if bool(cell["variant"]) == bool(kind)]:
+                    title = f"{dataset.upper()}, {describe(setup)}{kind}"
+                    tables.append(_table(title, protocol, setup, chosen, dataset))
+    return tables
+
+
+def describe(setup: Record) -> str:
+    """Return a setup in words."""
+    known = {"none": "no pretrained weights", "pretrained": "pretrained"}
+    weights = known.get(setup["weights"], f"weights {setup['weights_name']} ({setup['weights'][:8]})")
+    data = "".join(f", {value} {name}" for name, value in setup["data"].items())
+    asked = "".join(f", {name}={value}" for name, value in setup.get("asked", {}).items())
+    return f"preset {setup['preset']}, {setup['backbone']}, {setup['image_size']} px, {weights}{data}{asked}"
+
+
+def _table(title: str, protocol: str, setup: Record, cells: Sequence[Record], dataset: str) -> Table:
+    shares = sorted({cell["p"] for cell in cells})
+    names = sorted({(cell["method"], cell["variant"]) for cell in cells}, key=_rank)
+    rows = []
+    for method, variant in names:
+        entries = []
+        for share in shares:
+            here = [c for c in cells if (c["method"], c["variant"], c["p"]) == (method, variant, share)]
+            values = [100 * c[protocol] for c in here if c.get("status") == "done"]
+            beside = None if variant else published(dataset, method, share)
+            entries.append(Entry(values, len(here), beside, sum(c.get("status") == "failed" for c in here)))
+        name = f"{TITLES.get(method, method)}, {variant}".removesuffix(", ")
+        rows.append(Row(name, method, variant, entries))
+    most = max(entry.wanted for row in rows for entry in row.entries)
+    for row in rows:
+        for entry in row.entries:
+            entry.wanted = most
+    notes = [note for k, share in enumerate(shares) for note in _judge(rows, k, share)]
+    return Table(title, protocol, setup, shares, rows, notes + _failures(cells))
+
+
+def _rank(name: tuple[str, str]) -> tuple[int, str, str]:
+    method, variant = name
+    order = in_order((*METHODS, method))
+    return order.index(method), method, variant
+
+
+def _judge(rows: list[Row], k: int, share: float) -> list[str]:
+    """Mark the best of a column and what ties with it; return what is to be said about it."""
+    winner, level = _highest(rows, k)
+    if winner is None:
+        return []
+    winner.entries[k].best = True
+    for row in level:
+        row.entries[k].tie = True
+    notes = [f"p = {share:g}: {_verdict(winner, level, k)}"]
+    if winner.method not in PAPER_METHODS:
+        winner, level = _highest([row for row in rows if row.method in PAPER_METHODS], k)
+        notes += [f"p = {share:g}, the CAP paper's methods: {_verdict(winner, level, k)}"] if winner else []
+    return notes
+
+
+def _highest(rows: list[Row], k: int) -> tuple[Row | None, list[Row]]:
+    """Return the row with the highest mean, if there are two to choose from, and those within its deviation."""
+    means = {row.name: row.entries[k].mean or 0.0 for row in rows if row.entries[k].values}
+    if len(means) < 2:
+        return None, []
+    winner = max((row for row in rows if row.name in means), key=lambda row: means[row.name])
+    lowest = means[winner.name] - (winner.entries[k].std or 0.0)
+    alone = winner.entries[k].std is None
+    level = [row for row in rows if row is not winner and means.get(row.name, -1.0) >= lowest]
+    return winner, [] if alone else level
+
+
+def _verdict(winner: Row, level: list[Row], k: int) -> str:
+    std = winner.entries[k].std
+    if std is None:
+        return f"{winner.name} is highest, by one seed only: no spread is known, so no tie can be told."
+    if not level:
+        return f"{winner.name} is highest by more than one standard deviation ({std:.2f})."
+    names = ", ".join(row.name for row in level)
+    return f"{winner.name} is highest; a tie, within one standard deviation ({std:.2f}): {names}."
+
+
+def _failures(cells: Sequence[Record]) -> list[str]:
+    return [
+        f"failed: {c['method']}, p = {c['p']:g}, seed {c['seed']}: {c['message'].splitlines()[0]}"
+        for c in cells
+        if c.get("status") == "failed"
+    ]
+
+
+def machine_notes(records: Iterable[Record]) -> list[str]:
+    """Return on what the figures were measured, and how long it took."""
+    done = [record for record in records if record["status"] == "done"]
+    notes = []
+    for machine in dict.fromkeys(record["machine"] for record in done):
+        here = [record for record in done if record["machine"] == machine]
+        minutes = sum(record["wall_seconds"] for record in here) / 60
+        versions = ", ".join(sorted({f"tagspread {r['tagspread']}, torch {r['torch']}" for r in here}))
+        notes.append(f"Measured on {machine}: {len(here)} cells in {minutes:.1f} minutes ({versions}).")
+    return notes

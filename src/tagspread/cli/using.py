@@ -1,0 +1,225 @@
+"""Commands that use a run: ``predict``, ``evaluate`` and ``decide``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tagspread.cli.common import (
+    Delimiter,
+    Ignore,
+    ImageColumn,
+    Outside,
+    Quiet,
+    TagsColumn,
+    may_be_stopped,
+    say,
+    table_options,
+)
+from tagspread.errors import TagspreadError
+
+if TYPE_CHECKING:
+    from tagspread.evaluate import Evaluation
+    from tagspread.predict.tagger import Tagger
+    from tagspread.train.console import Watcher
+
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Mirror = Annotated[bool, typer.Option("--mirror", help="Average with the mirror image, at twice the time.")]
+Images = Annotated[Path | None, typer.Option(help="Folder the table's paths start from; by default the run's.")]
+
+
+def predict(
+    run: RunPath,
+    images: Annotated[list[Path], typer.Argument(help="A folder, pictures, or a list of them (.txt, .csv).")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Table to write: .csv, .jsonl or .parquet.")] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Choose the K most probable tags.", metavar="K")] = None,
+    threshold: Annotated[float | None, typer.Option(min=0, max=1, help="Choose by this, not the run's own.")] = None,
+    fill: Annotated[Path | None, typer.Option(help="Complete this table of labels instead.")] = None,
+    fill_blank: Annotated[
+        bool, typer.Option("--fill-blank", help="Also fill rows with an empty list of tags.")
+    ] = False,
+    mirror: Mirror = False,
+    batch: Annotated[int | None, typer.Option(min=1, help="Pictures at a time; fewer need less memory.")] = None,
+    delimiter: Delimiter = "|",
+    image_column: ImageColumn = None,
+    tags_column: TagsColumn = None,
+    ignore: Ignore = None,
+    allow_outside: Outside = False,
+    device: Device = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is already there.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tag pictures: a table with tags and probabilities, or your own table completed."""
+    from tagspread.predict.tagger import load
+    from tagspread.train.console import Watcher
+
+    if fill is not None and (out is None or len(images) != 1 or not images[0].is_dir()):
+        raise TagspreadError("--fill needs one folder of pictures, which the table's paths start from, and -o FILE.")
+    how: dict[str, Any] = {"top": top, "threshold": threshold, "mirror": mirror, "batch": batch}
+    watcher = Watcher(quiet)
+    with may_be_stopped("stopped; nothing was written"):
+        try:
+            if fill is None:
+                _predict(run, images, out, delimiter, device, overwrite, watcher, how)
+            else:
+                options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
+                more = {"overwrite": overwrite, "blank": fill_blank, "options": options, "progress": watcher.tagging}
+                _fill(load(run, device), fill, images[0], out, watcher, how | more)
+        finally:
+            watcher.close()
+
+
+def _predict(
+    run: Path,
+    images: list[Path],
+    out: Path | None,
+    delimiter: str,
+    device: str,
+    overwrite: bool,
+    watcher: Watcher,
+    how: dict[str, Any],
+) -> None:
+    from tagspread.predict.sources import find_sources
+    from tagspread.predict.tables import check_output, open_table
+    from tagspread.predict.tagger import load
+
+    if out is not None:
+        check_output(out, overwrite)
+    sources = find_sources(images)
+    tagger = load(run, device)
+    done = broken = 0
+    if out is None:
+        for part in tagger.stream(sources.paths, **how):
+            for name, tags, error in zip(sources.names[done:], part.tags, part.errors, strict=False):
+                say(f"{name}: cannot be read ({error})" if error else f"{name}: {delimiter.join(tags)}")
+            done += len(part)
+        return
+    with open_table(out, tagger.classes, overwrite=overwrite, delimiter=delimiter) as table:
+        for part in tagger.stream(sources.paths, **how):
+            part.images[:] = sources.names[done : done + len(part)]
+            table.add(part)
+            done, broken = done + len(part), broken + sum(map(bool, part.errors))
+            watcher.tagging(done, len(sources.paths))
+    watcher.close()
+    watcher.note(
+        f"{out}: {done:,} pictures" + (f", {broken:,} of them cannot be read (see its column error)" if broken else "")
+    )
+
+
+def _fill(tagger: Tagger, table: Path, images: Path, out: Path | None, watcher: Watcher, how: dict[str, Any]) -> None:
+    from tagspread.predict.fill import fill_table
+
+    done = fill_table(tagger, table, images, Path(str(out)), **how)
+    watcher.close()
+    watcher.note(f"{out}: {done.cells:,} gaps filled, {done.rows:,} pictures added; what was known is as it was")
+    if done.broken:
+        watcher.note(f"note: {done.broken:,} pictures cannot be read and were left as they were")
+    if done.unknown:
+        watcher.note(f"note: the run does not know {', '.join(done.unknown)}; those columns were left as they were")
+    if done.unlisted:
+        watcher.note(f"note: the table has no column for {', '.join(done.unlisted)}")
+
+
+def evaluate(
+    run: RunPath,
+    labels: Annotated[Path, typer.Option(help="Table with tags of pictures that were not trained on.")],
+    images: Images = None,
+    delimiter: Delimiter = "|",
+    image_column: ImageColumn = None,
+    tags_column: TagsColumn = None,
+    ignore: Ignore = None,
+    allow_outside: Outside = False,
+    samples: Annotated[int, typer.Option(min=1, help="Drawings for the intervals.")] = 1000,
+    mirror: Mirror = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Measure a run on labelled pictures that it was not trained on."""
+    from tagspread.evaluate import evaluate as measure
+    from tagspread.predict.tagger import load
+    from tagspread.train.console import Watcher
+
+    watcher = Watcher(quiet or as_json)
+    options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
+    how: dict[str, Any] = {"table_options": options, "samples": samples, "progress": watcher.tagging, "mirror": mirror}
+    with may_be_stopped("stopped"):
+        try:
+            found = measure(load(run, device), labels, images, **how)
+        finally:
+            watcher.close()
+    if as_json:
+        say(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        _show(found, Console())
+
+
+def decide(
+    run: RunPath,
+    labels: Annotated[Path, typer.Option(help="Table with tags of pictures that were not trained on.")],
+    policy: Annotated[str, typer.Option(help="f1, fbeta:B, precision:P or match.")] = "f1",
+    images: Images = None,
+    delimiter: Delimiter = "|",
+    image_column: ImageColumn = None,
+    tags_column: TagsColumn = None,
+    ignore: Ignore = None,
+    allow_outside: Outside = False,
+    min_positives: Annotated[int, typer.Option(min=1, help="Classes with fewer share one threshold.")] = 5,
+    calibrate: Annotated[bool, typer.Option(help="Also fit the probabilities.")] = True,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Choose the run's thresholds, and its calibration, on labelled pictures of yours; kept in its labels.json."""
+    from tagspread.evaluate import decide_on_table
+    from tagspread.predict.tagger import load
+    from tagspread.train.console import Watcher
+
+    watcher = Watcher(quiet)
+    options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
+    how: dict[str, Any] = {"table_options": options, "min_positives": min_positives, "calibrate": calibrate}
+    with may_be_stopped("stopped; nothing was changed"):
+        try:
+            facts = decide_on_table(load(run, device), labels, images, policy, progress=watcher.tagging, **how)
+        finally:
+            watcher.close()
+    chosen = facts["decision"]
+    watcher.note(f"thresholds for {policy} on {chosen['chosen_on']}: {run / 'labels.json'}")
+    if shared := chosen["classes_with_pooled_threshold"]:
+        watcher.note(f"note: too few positives for a threshold of their own: {', '.join(shared)}")
+    if never := chosen["classes_never_chosen"]:
+        watcher.note(f"note: never chosen, as no threshold keeps the policy: {', '.join(never)}")
+    watcher.note("measure on other pictures: on these the figures would flatter")
+
+
+def _show(found: Evaluation, console: Console) -> None:
+    table = Table("tag", "pictures", "AP", "90 %", "threshold", "precision", "recall", "F1")
+    for one in sorted(found.classes, key=lambda figures: -1 if figures.ap is None else figures.ap, reverse=True):
+        number = str(one.positives) if one.known == found.pictures else f"{one.positives} of {one.known}"
+        ends = "" if one.ap is None else f"{_per_cent(one.ap_low)}-{_per_cent(one.ap_high)}"
+        cut = "never" if one.threshold is None else f"{one.threshold:.3f}"
+        shares = map(_per_cent, (one.precision, one.recall, one.f1))
+        table.add_row(one.name, number, _per_cent(one.ap), ends, cut, *shares)
+    console.print(table)
+    if found.map is not None:
+        say(f"mAP {_per_cent(found.map)} (90 % interval {_per_cent(found.map_low)} to {_per_cent(found.map_high)})")
+    say("   ".join(f"{name} {_per_cent(value)}" for name, value in found.decisions.items()))
+    say(f"probabilities are off by {_per_cent(found.calibration_error)} points on average; {found.pictures:,} pictures")
+    if found.absent:
+        zero = _per_cent(found.map_absent_zero)
+        say(f"note: on none of them, so left out of the mAP: {', '.join(found.absent)} (counted as 0: mAP {zero})")
+    if found.trained_on:
+        say(f"note: {found.trained_on:,} of them were trained on with their labels, so the figures flatter")
+    for line in found.unreadable[:10]:
+        say(f"left out: {line}")
+    if len(found.unreadable) > 10:
+        say(f"and {len(found.unreadable) - 10:,} more that cannot be read")
+
+
+def _per_cent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f}"

@@ -1,0 +1,221 @@
+"""The method on a feature matrix, as a scikit-learn estimator: embeddings, text, tables; no network, no GPU."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from tagspread.core.decide import Policy, choose_thresholds, decide
+from tagspread.core.metrics import mean_average_precision
+from tagspread.core.thresholds import class_counts
+from tagspread.errors import TagspreadError
+from tagspread.linear.choose import Choice, choose
+from tagspread.linear.labels import Labels, read_labels
+from tagspread.linear.options import check_count, make_grid, make_head, make_methods
+from tagspread.linear.prepare import Scaling
+from tagspread.linear.rounds import Fitted, probe, spread
+from tagspread.methods import Method
+from tagspread.methods.base import check_share
+
+NUMBERS = (np.float64, np.float32)
+
+
+class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Semi-supervised multi-label classifier: a few labelled rows, many unlabelled ones, several tags per row.
+
+    Fits the labelled rows, scores the pile, lets the method label it (CAP by default), fits both, and again until the
+    labels stop moving. Penalty, reliable interval and weight of the pile are chosen by cross-validation on the
+    labelled rows; where the pile does not clearly help, it is left out (``pile_weight_`` is 0).
+
+    Args:
+        method: name of a method that labels from scores (``"cap"``; ``"bce"`` for the labelled rows alone), whose
+            settings are then chosen; or one made by :func:`tagspread.get_method`, which is taken as it is.
+        head: ``"linear"``, or ``"mlp"`` for a small hidden layer.
+        ridge: penalty on the weights, for features of unit variance; ``"auto"`` chooses it.
+        pile_weight: importance of an unlabelled row beside a labelled one; 0 leaves the pile out, ``"auto"`` chooses.
+        hidden: units of the hidden layer.
+        standardize: bring every feature to mean 0 and variance 1, as seen on all rows; sparse features are only
+            multiplied by one number.
+        max_rounds: at most so many rounds with the pile.
+        tol: the rounds end when at most this share of the pile's labels still moves.
+        folds: of the cross-validation.
+        policy: what the decision thresholds are to be good for: ``f1``, ``fbeta:2``, ``precision:0.9`` or ``match``.
+        device: where the fitting is done, such as ``"cpu"`` or ``"cuda"``.
+        random_state: seed of the folds and of the hidden layer.
+
+    Attributes:
+        classes_: the columns of ``Y``: their names if it is a data frame, else 0, 1, ...
+        thresholds_: probability from which :meth:`predict` calls a class present; chosen on rows out of their fold.
+        class_counts_: ``(positives, known)`` per class, of the labelled rows.
+        transduction_: the labels of the last fit, for the rows of ``X`` and then of ``X_unlabeled``; -1 took no part.
+        labeled_iter_: per row, 0 if it came with labels, else the round that last changed them; -1 if it got none.
+        settings_: what was chosen: method, penalties, weight of the pile; also ``ridge_`` and ``pile_weight_``.
+        trials_: every setting that was tried, with its mean average precision on hidden rows.
+        layers_: weights and biases for features as they come; ``coef_`` and ``intercept_`` of a linear head.
+        log_: one entry per round with the pile; ``n_iter_`` of them.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 5))
+    >>> Y = (X[:, :2] + X[:, 2:4] > 0).astype(int)
+    >>> Y[40:] = -1  # unlabelled
+    >>> TagSpreadClassifier().fit(X, Y).predict([[2.0, -2.0, 1.0, -1.0, 0.0]]).tolist()
+    [[1, 0]]
+    """
+
+    def __init__(
+        self,
+        method: str | Method = "cap",
+        *,
+        head: str = "linear",
+        ridge: float | str = "auto",
+        pile_weight: float | str = "auto",
+        hidden: int = 64,
+        standardize: bool = True,
+        max_rounds: int = 5,
+        tol: float = 0.001,
+        folds: int = 4,
+        policy: str = "f1",
+        device: str = "cpu",
+        random_state: Any = 0,
+    ) -> None:
+        self.method = method
+        self.head = head
+        self.ridge = ridge
+        self.pile_weight = pile_weight
+        self.hidden = hidden
+        self.standardize = standardize
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.folds = folds
+        self.policy = policy
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, Y: Any, X_unlabeled: Any = None) -> TagSpreadClassifier:  # noqa: N803
+        """Learn from labelled and unlabelled rows.
+
+        Args:
+            X: rows x features, dense or sparse.
+            Y: rows x classes of 1 (present), 0 (absent) and -1 (unknown); a row of -1 is unlabelled.
+            X_unlabeled: more unlabelled rows.
+        """
+        self._check_options()
+        features = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS)
+        labels = read_labels(Y, features.shape[0])
+        pieces = [(features, labels.pile), *_more_rows(X_unlabeled, features)]
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        head, device = make_head(self.head, self.hidden, seed), torch.device(self.device)
+        scaling = Scaling.of([matrix for matrix, _ in pieces], standardize=self.standardize)
+        known, pile = scaling.rows([(features, labels.known)], device), scaling.rows(pieces, device)
+        y = torch.from_numpy(labels.y[labels.known]).to(device)
+
+        options: dict[str, Any] = {"head": head, "classes": labels.names, "max_rounds": self.max_rounds}
+        methods, grid = make_methods(self.method), make_grid(self.ridge, self.pile_weight)
+        choice = choose(known, y, pile, methods, grid=grid, folds=self.folds, seed=seed, **options)
+        start = probe(known, y, choice.settings.ridge, head)
+        fitted = spread(known, y, pile, choice.settings, start, tolerance=self.tol, **options)
+
+        self._label_type = labels.dtype
+        self.classes_, self.class_counts_ = labels.classes, class_counts(labels.y[labels.known])
+        self.layers_ = scaling.undo(fitted.layers)
+        if len(self.layers_) == 1:
+            self.coef_, self.intercept_ = self.layers_[0]
+        self.log_, self.n_iter_ = fitted.log, len(fitted.log)
+        self.transduction_, self.labeled_iter_ = _transduction(labels, fitted, len(pile))
+        self.settings_, self.ridge_ = choice.settings, choice.settings.ridge
+        self.pile_weight_ = choice.settings.pile_weight if self.log_ else 0.0
+        self.trials_ = [trial.as_dict() for trial in choice.trials]
+        self.thresholds_ = self._thresholds(choice)
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Return the log-odds of each class, rows x classes."""
+        check_is_fitted(self)
+        values = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, reset=False)
+        for place, (weight, bias) in enumerate(self.layers_):
+            values = (np.maximum(values, 0) if place else values) @ weight.T.astype(values.dtype)
+            values += bias.astype(values.dtype)
+        result: np.ndarray = values
+        return result
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Return the probability of each class, rows x classes; the classes do not exclude each other."""
+        probabilities: np.ndarray = expit(self.decision_function(X))
+        return probabilities
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Return 1 where a class's probability reaches its threshold, else 0."""
+        decisions: np.ndarray = decide(self.predict_proba(X), self.thresholds_)
+        return decisions.astype(self._label_type, copy=False)
+
+    def score(self, X: Any, y: Any) -> float:  # noqa: N803
+        """Return the mean average precision over what is known of ``y``; unlabelled rows say nothing.
+
+        Other than most classifiers' accuracy: that every tag of a row be right is too much to ask.
+        """
+        scores = self.decision_function(X)
+        return mean_average_precision(scores, read_labels(y, len(scores)).y)
+
+    def _check_options(self) -> None:
+        check_count("max_rounds", self.max_rounds)
+        check_count("folds", self.folds, least=2)
+        check_share("tol", self.tol)
+        Policy.parse(self.policy)
+
+    def _thresholds(self, choice: Choice) -> np.ndarray:
+        """Return where to cut, chosen on labelled rows out of their fold; a class nobody has seen is never chosen."""
+        positives, _ = self.class_counts_
+        if missing := [str(name) for name, count in zip(self.classes_, positives, strict=True) if not count]:
+            warnings.warn(
+                f"no labelled row carries {', '.join(missing[:8])}{' ...' if len(missing) > 8 else ''}: such a class "
+                "cannot be learnt and is never predicted; label at least a few.",
+                UserWarning,
+                stacklevel=3,
+            )
+        thresholds = np.full(len(self.classes_), 0.5)
+        if choice.out_of_fold is not None and positives.any():
+            thresholds = choose_thresholds(expit(choice.out_of_fold.numpy()), choice.labels, self.policy).thresholds
+        thresholds[positives == 0] = np.inf
+        return thresholds
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.multi_output, tags.target_tags.single_output = True, False
+        tags.classifier_tags.multi_label, tags.classifier_tags.multi_class = True, False
+        return tags
+
+
+def _more_rows(pile: Any, features: Any) -> list[tuple[Any, np.ndarray]]:
+    """Return the rows of ``X_unlabeled``, if there are any, checked against ``X``."""
+    if pile is None:
+        return []
+    checked = check_array(pile, accept_sparse="csr", dtype=NUMBERS, input_name="X_unlabeled")
+    if checked.shape[1] != features.shape[1]:
+        raise TagspreadError(
+            f"X_unlabeled has {checked.shape[1]} features but X has {features.shape[1]}; give the same ones."
+        )
+    if isinstance(checked, np.ndarray) != isinstance(features, np.ndarray):
+        raise TagspreadError("one of X and X_unlabeled is sparse and the other is not; give both the same way.")
+    return [(checked, np.arange(checked.shape[0]))]
+
+
+def _transduction(labels: Labels, fitted: Fitted, pile: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the labels of the last fit and the round they come from, for the rows of ``X`` and ``X_unlabeled``."""
+    own, classes = labels.y.shape
+    rows = own + pile - len(labels.pile)
+    where = np.concatenate([labels.pile, np.arange(own, rows)])
+    targets = np.int8(-1) if fitted.targets is None else fitted.targets.labels.cpu().numpy()
+    found = np.full((rows, classes), -1, targets.dtype)
+    found[:own] = labels.y
+    found[where] = targets
+    rounds = np.zeros(rows, np.int64)
+    rounds[where] = -1 if fitted.settled is None else fitted.settled.numpy()
+    return found, rounds

@@ -1,0 +1,255 @@
+"""How good is a tagger? Figures on labelled pictures that it was not trained on, each with what chance alone may do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tagspread.core.calibrate import reliability
+from tagspread.core.decide import Policy, decide
+from tagspread.core.metrics import (
+    average_precision,
+    average_precision_interval,
+    mean_average_precision,
+    mean_average_precision_interval,
+    multilabel_report,
+)
+from tagspread.data.table import LabelTable, read_table
+from tagspread.errors import TagspreadError
+from tagspread.predict.artefact import update_artefact
+from tagspread.predict.decision import decide_on
+from tagspread.predict.tagger import Tagger
+from tagspread.train.folder import RunFolder
+
+CONFIDENCE = 0.9
+Report = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class ClassFigures:
+    """One class: how often it occurs, how well it is ranked, how well it is chosen; None where nothing can be said."""
+
+    name: str
+    positives: int
+    known: int
+    ap: float | None
+    ap_low: float | None
+    ap_high: float | None
+    threshold: float | None
+    chosen: int
+    precision: float | None
+    recall: float | None
+    f1: float | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The figures of a tagger on some pictures, all in 0..1; intervals hold the figure in nine cases of ten.
+
+    Attributes:
+        pictures: how many were looked at.
+        unreadable: files that could not be read, which are left out.
+        map: mean average precision over the classes that occur.
+        map_low: lower end of its interval.
+        map_high: upper end.
+        map_absent_zero: the same mean with 0 for each class that does not occur, as CAP's released code counts.
+        decisions: OP, OR, OF1, CP, CR, CF1 at the tagger's thresholds.
+        calibration_error: mean distance of the probabilities and the truth.
+        absent: classes without a positive.
+        trained_on: pictures that the run was trained on with their labels, as far as its own table tells.
+        classes: the figures of each class.
+    """
+
+    pictures: int
+    unreadable: list[str]
+    map: float | None
+    map_low: float | None
+    map_high: float | None
+    map_absent_zero: float
+    decisions: dict[str, float]
+    calibration_error: float
+    absent: list[str]
+    trained_on: int
+    classes: list[ClassFigures]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return asdict(self)
+
+
+def evaluate(
+    tagger: Tagger,
+    labels: str | Path | LabelTable,
+    images: str | Path | None = None,
+    *,
+    table_options: dict[str, Any] | None = None,
+    samples: int = 1000,
+    progress: Report | None = None,
+    mirror: bool = False,
+) -> Evaluation:
+    """Measure a tagger on labelled pictures.
+
+    Args:
+        tagger: from ``ts.load(run)``.
+        labels: a table as in training, or one that was read already. Unknown entries count for nothing.
+        images: the folder that the table's paths start from; by default the one that was trained on.
+        table_options: how to read the table, see :func:`~tagspread.data.table.read_table`.
+        samples: how often the pictures are drawn anew for the intervals.
+        progress: called with (done, total).
+        mirror: average over each picture and its mirror image.
+    """
+    table = labels if isinstance(labels, LabelTable) else open_table(tagger, labels, images, table_options or {})
+    y = table.aligned(tagger.classes, "the table" if isinstance(labels, LabelTable) else str(labels))
+    logits, errors = score_table(tagger, table, progress, mirror)
+    good = np.array([not error for error in errors])
+    unreadable = [f"{path}: {error}" for path, error in zip(table.paths, errors, strict=True) if error]
+    return figures(tagger, logits[good], y[good], unreadable, samples, trained_on=_trained_on(tagger, table))
+
+
+def decide_on_table(
+    tagger: Tagger,
+    labels: str | Path,
+    images: str | Path | None = None,
+    policy: str = "f1",
+    *,
+    table_options: dict[str, Any] | None = None,
+    calibrate: bool = True,
+    min_positives: int = 5,
+    progress: Report | None = None,
+) -> dict[str, Any]:
+    """Choose thresholds and calibration on a table of the user's and keep them in the run's ``labels.json``.
+
+    Returns:
+        What was written: thresholds, where they came from, calibration.
+    """
+    Policy.parse(policy)
+    table = open_table(tagger, labels, images, table_options or {})
+    y = table.aligned(tagger.classes, str(labels))
+    logits, errors = score_table(tagger, table, progress)
+    good = np.array([not error for error in errors])
+    source = f"{int(good.sum()):,} pictures of {Path(labels).name}"
+    how: dict[str, Any] = {"calibrate": calibrate, "min_positives": min_positives}
+    facts = decide_on(logits[good], y[good], tagger.classes, policy, source, **how)
+    update_artefact(tagger.artefact.path, lambda before: before | facts)
+    return facts
+
+
+def open_table(
+    tagger: Tagger, labels: str | Path, images: str | Path | None, table_options: dict[str, Any]
+) -> LabelTable:
+    """Read a table for a run: its paths start from ``images``, by default the folder that the run was trained on."""
+    if images is None:
+        images = _data(tagger).get("images")
+        if images is None or not Path(images).is_dir():
+            raise TagspreadError(f"which folder do the paths in {labels} start from? Give it with --images DIR.")
+    return read_table(labels, images, **table_options)
+
+
+def _data(tagger: Tagger) -> dict[str, Any]:
+    """Return where a run's data came from, as far as it says so."""
+    folder = RunFolder(tagger.artefact.path)
+    return (folder.read_json("config.json").get("data") or {}) if folder.is_run else {}
+
+
+def _trained_on(tagger: Tagger, table: LabelTable) -> int:
+    """Return how many of a table's pictures are labelled in the run's own table, if that is still there."""
+    data = _data(tagger)
+    if not (data.get("labels") and data.get("images")) or data.get("test_share"):  # a share of them was put aside
+        return 0
+    try:
+        own = read_table(data["labels"], data["images"], **(data.get("table_options") or {}))
+    except (TagspreadError, TypeError):
+        return 0
+    labelled = {path.resolve() for path, known in zip(own.paths, own.labelled, strict=True) if known}
+    return sum(path.resolve() in labelled for path in table.paths)
+
+
+def score_table(
+    tagger: Tagger, table: LabelTable, progress: Report | None = None, mirror: bool = False
+) -> tuple[np.ndarray, list[str]]:
+    """Return the network's logits of a table's pictures, and why a picture could not be read."""
+    parts, errors = [], list[str]()
+    for chunk, logits in tagger.logits(table.paths, mirror=mirror):
+        parts.append(logits)
+        errors += chunk.errors
+        if progress is not None:
+            progress(len(errors), len(table))
+    if not any(not error for error in errors):
+        raise TagspreadError(
+            f"none of the {len(errors)} pictures can be read (the first is {table.paths[0]}: {errors[0]}); "
+            "do the table's paths start from another folder? Give it with --images DIR."
+        )
+    return np.concatenate(parts), errors
+
+
+def figures(
+    tagger: Tagger,
+    logits: np.ndarray,
+    y: np.ndarray,
+    unreadable: Sequence[str] = (),
+    samples: int = 1000,
+    trained_on: int = 0,
+) -> Evaluation:
+    """Return the figures of logits that are already there."""
+    if not (y >= 0).any():
+        raise TagspreadError("no label of these pictures is known, so there is nothing to compare with.")
+    probabilities = tagger.calibration.probabilities(logits)
+    chosen = decide(probabilities, tagger.thresholds)
+    value = mean_average_precision(logits, y)
+    known = not math.isnan(value)
+    low, high = (
+        mean_average_precision_interval(logits, y, confidence=CONFIDENCE, samples=samples) if known else (None,) * 2
+    )
+    absent = [name for name, there in zip(tagger.classes, (y == 1).any(axis=0), strict=True) if not there]
+    return Evaluation(
+        pictures=len(y),
+        unreadable=list(unreadable),
+        map=value if known else None,
+        map_low=low,
+        map_high=high,
+        map_absent_zero=mean_average_precision(logits, y, absent="zero"),
+        decisions=multilabel_report(chosen, y),
+        calibration_error=reliability(probabilities, y).error,
+        absent=absent,
+        trained_on=trained_on,
+        classes=_per_class(tagger, logits, chosen, y, samples),
+    )
+
+
+def _per_class(
+    tagger: Tagger, logits: np.ndarray, chosen: np.ndarray, y: np.ndarray, samples: int
+) -> list[ClassFigures]:
+    ap = average_precision(logits, y)
+    low, high = average_precision_interval(logits, y, confidence=CONFIDENCE, samples=samples)
+    known, positive = y >= 0, y == 1
+    picked = (chosen == 1) & known
+    hits, predicted, true = ((mask).sum(axis=0) for mask in (picked & positive, picked, positive))
+    return [
+        ClassFigures(
+            name,
+            positives=int(true[k]),
+            known=int(known[:, k].sum()),
+            ap=_or_none(ap[k]),
+            ap_low=_or_none(low[k]),
+            ap_high=_or_none(high[k]),
+            threshold=_or_none(tagger.thresholds[k]),
+            chosen=int(predicted[k]),
+            precision=_share(hits[k], predicted[k]),
+            recall=_share(hits[k], true[k]),
+            f1=_share(2 * hits[k], predicted[k] + true[k]) if true[k] else None,
+        )
+        for k, name in enumerate(tagger.classes)
+    ]
+
+
+def _or_none(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _share(part: int, whole: int) -> float | None:
+    return float(part / whole) if whole else None

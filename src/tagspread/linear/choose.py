@@ -1,0 +1,225 @@
+r"""Choose the settings on the labelled part alone, by cross-validation; "leave the pile out" is one of the choices.
+
+The labelled rows are dealt into folds, class by class. Each fold in turn is hidden, the rounds run on the rest and the
+pile, and the hidden rows are scored: the mean over classes and folds of the average precision says how good a setting
+is. One thing is chosen after the other: the penalty, then how the pile is labelled, then the penalty and the weight
+with the pile. Figures of a few rows are noisy, so the pile has to be clearly worth it: with :math:`d_f` the gain in
+fold f of F over the labelled part alone,
+
+.. math:: \bar d > \mathrm{sd}(d) / \sqrt F
+
+or it is left out. Each fold is judged by itself: scores of different heads are not ranked together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tagspread.core.metrics import average_precision
+from tagspread.data.split import stratified_split
+from tagspread.errors import TagspreadError
+from tagspread.linear.heads import Head, Layers, scores
+from tagspread.linear.rounds import Settings, probe, spread
+from tagspread.linear.rows import Rows
+from tagspread.methods.base import Method
+from tagspread.methods.cap import CAP
+
+INTERVALS = ((1.0, 1.0), (0.8, 1.0), (0.6, 0.98))  # shares of the expected positives and negatives that are used
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is tried.
+
+    Attributes:
+        ridges: penalties for the labelled part alone, for features of unit variance.
+        pile_ridges: penalties with the pile, which gives more to lean on.
+        pile_weights: of a row of the pile; 0 among them means that the pile has to prove its worth.
+    """
+
+    ridges: tuple[float, ...] = (3.0, 1.0, 0.3, 0.1, 0.03)
+    pile_ridges: tuple[float, ...] = (0.02, 0.1)
+    pile_weights: tuple[float, ...] = (1.0, 0.1, 0.0)
+
+    def __post_init__(self) -> None:
+        for name in ("ridges", "pile_ridges", "pile_weights"):
+            values = getattr(self, name)
+            if not values or not all(math.isfinite(value) and value >= 0 for value in values):
+                raise TagspreadError(f"{name} is {values}; give at least one number, none below 0.")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting, and what it reached on the hidden rows."""
+
+    settings: Settings
+    per_fold: Tensor
+    out_of_fold: Tensor
+
+    @property
+    def mean(self) -> float:
+        """The mean average precision over the folds; -inf if none has a positive to find."""
+        return float(self.per_fold.nanmean().nan_to_num(-math.inf))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the setting and its figures as plain values."""
+        return {**vars(self.settings), "mAP": self.mean, "per_fold": self.per_fold.tolist()}
+
+    def clearly_above(self, other: Trial) -> bool:
+        """Whether the gain over another trial is more than its own standard error."""
+        gain = self.per_fold - other.per_fold
+        gain = gain[~gain.isnan()]
+        return len(gain) > 1 and float(gain.mean()) > float(gain.std()) / len(gain) ** 0.5
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen.
+
+    Attributes:
+        settings: the best.
+        trials: all that were tried; none if there are too few labelled rows to hide any.
+        out_of_fold: logits of labelled rows by heads that had not seen them.
+        labels: of the same rows.
+    """
+
+    settings: Settings
+    trials: tuple[Trial, ...] = ()
+    out_of_fold: Tensor | None = None
+    labels: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class _Fold:
+    rows: Rows
+    y: Tensor
+    hidden: Rows
+    hidden_y: Tensor
+    where: Tensor
+    probes: dict[float, Layers]
+
+
+def intervals_of(method: Method) -> tuple[Method, ...]:
+    """Return the variants of a method that are worth trying: for CAP its reliable intervals.
+
+    >>> len(intervals_of(CAP())), intervals_of(CAP(keep_pos=0.7))
+    (3, (CAP(keep_pos=0.7, keep_neg=1.0, priors=None),))
+    """
+    if type(method) is CAP and (method.keep_pos, method.keep_neg) == (1.0, 1.0):
+        return tuple(replace(method, keep_pos=up, keep_neg=down) for up, down in INTERVALS)
+    return (method,)
+
+
+def choose(
+    known: Rows,
+    y: Tensor,
+    pile: Rows,
+    methods: Sequence[Method],
+    *,
+    head: Head,
+    classes: Sequence[str],
+    grid: Grid | None = None,
+    folds: int = 4,
+    seed: int = 0,
+    max_rounds: int = 5,
+    most_rows: int = 20_000,
+) -> Choice:
+    """Return the settings that do best on labelled rows that were hidden.
+
+    Args:
+        known: features of the labelled rows.
+        y: their labels, on the same device.
+        pile: features of the unlabelled rows.
+        methods: how the pile may be labelled.
+        head: what is fitted.
+        classes: the tags' names.
+        grid: the penalties and weights to try.
+        folds: into how many parts the labelled rows are dealt.
+        seed: of the dealing, and of the sample of the pile.
+        max_rounds: of each trial.
+        most_rows: a larger pile, or more labelled rows, are represented by a sample of that many.
+    """
+    grid = grid or Grid()
+    cautious = Settings(methods[0], max(grid.ridges), grid.pile_ridges[0], min(grid.pile_weights))
+    known, y = _sample(known, most_rows, seed, y)
+    pile, _ = _sample(pile, most_rows, seed, y.new_empty(len(pile), 0))
+    dealt = _deal(known, y, min(folds, len(y)), seed)
+    if not dealt:
+        return Choice(cautious)
+    hasty = head.coarse()
+    trials: list[Trial] = []
+
+    def alone(ridge: float) -> Trial:
+        def fit(fold: _Fold) -> Layers:
+            nearest = min(fold.probes, key=lambda known_ridge: abs(math.log(known_ridge / ridge)), default=None)
+            start = None if nearest is None else fold.probes[nearest]
+            fold.probes[ridge] = probe(fold.rows, fold.y, ridge, hasty, start)
+            return fold.probes[ridge]
+
+        return _try(replace(cautious, ridge=ridge, pile_weight=0.0), fit, dealt, y, trials)
+
+    def together(settings: Settings) -> Trial:
+        def fit(fold: _Fold) -> Layers:
+            start = fold.probes[settings.ridge]
+            found = spread(fold.rows, fold.y, pile, settings, start, head=hasty, classes=classes, max_rounds=max_rounds)
+            return found.layers
+
+        return _try(settings, fit, dealt, y, trials)
+
+    best = labelled_only = _best([alone(ridge) for ridge in sorted(grid.ridges, reverse=True)])
+    weights = [weight for weight in grid.pile_weights if weight > 0]
+    if len(pile) and weights and methods[0].uses_pile:
+        first = Settings(methods[0], labelled_only.settings.ridge, grid.pile_ridges[0], weights[0])
+        best = _best([together(replace(first, method=method)) for method in methods])
+        best = _best([best, *(together(replace(best.settings, pile_ridge=ridge)) for ridge in grid.pile_ridges[1:])])
+        best = _best([best, *(together(replace(best.settings, pile_weight=weight)) for weight in weights[1:])])
+        if 0 in grid.pile_weights and not best.clearly_above(labelled_only):
+            best = labelled_only
+    return Choice(best.settings, tuple(trials), best.out_of_fold, y.cpu())
+
+
+def _sample(rows: Rows, most: int, seed: int, y: Tensor) -> tuple[Rows, Tensor]:
+    if len(rows) <= most:
+        return rows, y
+    some = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:most].sort().values
+    return rows.take(some), y[some.to(y.device)]
+
+
+def _deal(known: Rows, y: Tensor, folds: int, seed: int) -> list[_Fold]:
+    if folds < 2:
+        return []
+    parts = stratified_split(y.cpu().numpy(), [1 / folds] * folds, seed).parts
+    dealt = []
+    for part in parts:
+        hidden = torch.from_numpy(part)
+        rest = torch.ones(len(y), dtype=torch.bool)
+        rest[hidden] = False
+        stay = rest.nonzero().squeeze(1)
+        dealt.append(
+            _Fold(known.take(stay), y[stay.to(y.device)], known.take(hidden), y[hidden.to(y.device)], hidden, {})
+        )
+    return dealt
+
+
+def _try(
+    settings: Settings, fit: Callable[[_Fold], Layers], dealt: Sequence[_Fold], y: Tensor, trials: list[Trial]
+) -> Trial:
+    """Run one setting on every fold and write it down."""
+    out_of_fold, per_fold = torch.zeros(y.shape), []
+    for fold in dealt:
+        found = scores(fold.hidden, fit(fold)).cpu()
+        out_of_fold[fold.where] = found
+        per_fold.append(average_precision(found, fold.hidden_y.cpu()).nanmean())
+    trial = Trial(settings, torch.stack(per_fold), out_of_fold)
+    trials.append(trial)
+    return trial
+
+
+def _best(trials: Sequence[Trial]) -> Trial:
+    return max(trials, key=lambda trial: trial.mean)

@@ -1,0 +1,73 @@
+"""A label matrix with gaps, as a user has it: which rows are labelled, which are the pile, what classes there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tagspread.core.arrays import as_labels
+from tagspread.errors import TagspreadError
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels of all rows, and which rows serve for what.
+
+    Attributes:
+        y: rows x classes: 1, 0, -1 unknown, int8.
+        classes: the columns' names, or their numbers.
+        known: rows of which at least one label is known.
+        pile: the other rows.
+        dtype: of the matrix as it was given, for predictions of the same kind.
+    """
+
+    y: np.ndarray
+    classes: np.ndarray
+    known: np.ndarray
+    pile: np.ndarray
+    dtype: np.dtype[Any]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What to call each class."""
+        return tuple(map(str, self.classes))
+
+
+def read_labels(given: Any, rows: int | None = None) -> Labels:
+    """Check a label matrix: an array, a data frame (its columns name the classes) or a sparse matrix of 1 and 0.
+
+    Args:
+        given: rows x classes of 1, 0 and -1.
+        rows: how many rows there should be.
+
+    >>> labels = read_labels([[1, 0], [-1, -1], [-1, 1]])
+    >>> labels.known.tolist(), labels.pile.tolist(), labels.names
+    ([0, 2], [1], ('0', '1'))
+    """
+    if given is None:
+        raise TagspreadError("TagSpreadClassifier requires y to be passed, but the target y is None.")
+    names = getattr(given, "columns", None)
+    values = given.toarray() if hasattr(given, "toarray") else np.asarray(given)
+    if values.ndim == 1:
+        raise TagspreadError(
+            f"Unknown label type: Y has shape {values.shape}; give a matrix with one column per class, such as "
+            "y.reshape(-1, 1) for a single yes/no question."
+        )
+    try:
+        y = as_labels("Y", values).numpy().copy()
+    except TagspreadError as error:
+        raise TagspreadError(f"Unknown label type: {error}") from None  # the words scikit-learn's users know
+    if rows is not None and len(y) != rows:
+        raise TagspreadError(f"X has {rows} rows but Y has {len(y)}; give one row of labels per row of features.")
+    classes = np.arange(y.shape[1]) if names is None else np.asarray(names)
+    if len(set(classes.tolist())) < len(classes):
+        raise TagspreadError("Y has two columns of the same name; give each class its own.")
+    any_known = (y >= 0).any(axis=1)
+    if not any_known.any():
+        raise TagspreadError(
+            f"no row of Y is labelled: all {len(y)} rows are -1. A few labelled rows per class are needed to learn "
+            "what the classes mean."
+        )
+    return Labels(y, classes, np.flatnonzero(any_known), np.flatnonzero(~any_known), values.dtype)

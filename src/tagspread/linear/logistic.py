@@ -1,0 +1,101 @@
+r"""Logistic regression of all classes at once, by L-BFGS.
+
+.. math:: \min_{W, b} \frac1{\sum_i s_i} \sum_i s_i \sum_k v_{ik}\, \mathrm{BCE}(w_k \cdot x_i + b_k, T_{ik})
+          + \frac\lambda2 \lVert W \rVert^2
+
+over rows i of importance :math:`s_i` and entries of importance :math:`v_{ik}` (0 where nothing is known); the bias is
+free. The problem is convex: the same answer every time, from wherever it starts, and quickly from nearby.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tagspread.linear.heads import Layers, Part, entry_losses, total_share
+from tagspread.linear.rows import DenseRows
+
+COARSE = 20  # steps that tell good settings from bad ones
+
+
+@dataclass(frozen=True)
+class LinearHead:
+    """One weight per feature and class, and a bias.
+
+    Attributes:
+        max_iter: L-BFGS steps at most.
+        tolerance: the largest derivative at which the fit is called done.
+    """
+
+    max_iter: int = 200
+    tolerance: float = 1e-5
+
+    def start(self, width: int, classes: int, device: torch.device) -> Layers:
+        """Return zeros: every class equally likely everywhere."""
+        return ((torch.zeros(classes, width, device=device), torch.zeros(classes, device=device)),)
+
+    def fit(self, parts: Sequence[Part], start: Layers, ridge: float) -> Layers:
+        """Return the minimum of the loss."""
+        ((weight, bias),) = start
+        flat = torch.cat([weight, bias[:, None]], dim=1).requires_grad_()
+        optimizer = torch.optim.LBFGS(
+            [flat],
+            max_iter=self.max_iter,
+            tolerance_grad=self.tolerance,
+            tolerance_change=1e-9,
+            history_size=20,
+            line_search_fn="strong_wolfe",
+        )
+
+        def objective() -> Tensor:
+            loss, flat.grad = loss_and_slope(parts, flat.detach(), ridge)
+            return loss
+
+        optimizer.step(objective)  # type: ignore[no-untyped-call]
+        fitted = flat.detach()
+        return ((fitted[:, :-1].contiguous(), fitted[:, -1].contiguous()),)
+
+    def coarse(self) -> LinearHead:
+        """Return the same with few steps."""
+        return replace(self, max_iter=min(self.max_iter, COARSE), tolerance=max(self.tolerance, 1e-4))
+
+
+@torch.no_grad()
+def loss_and_slope(parts: Sequence[Part], flat: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+    """Return the loss and its derivative by ``flat`` (classes x features + 1, the last column is the bias)."""
+    weight, bias = flat[:, :-1].contiguous(), flat[:, -1]
+    slope, loss = torch.zeros_like(flat), torch.zeros((), dtype=torch.float64, device=flat.device)
+    for part in parts:
+        for where, block in part.rows.blocks():
+            value, residual = entry_losses(block.times(weight).add_(bias), part, where)
+            loss += value
+            slope[:, :-1] += block.transposed_times(residual)
+            slope[:, -1] += residual.sum(0)
+    size = total_share(parts)
+    slope /= size
+    slope[:, :-1] += ridge * weight
+    return (loss / size + ridge / 2 * weight.square().sum()).to(flat.dtype), slope
+
+
+def fit_logistic(
+    features: Tensor, labels: Tensor, start: Tensor, ridge: float, entry_weight: Tensor | None = None
+) -> Tensor:
+    """Return the weights (classes x features + 1, the last is the bias) that minimise the loss, from ``start``.
+
+    Args:
+        features: rows x features, or views x rows x features; every view of a row has the row's labels.
+        labels: rows x classes: 1, 0, -1 ignored.
+        start: weights to begin with.
+        ridge: penalty on the weights; the bias is free.
+        entry_weight: importance of each entry.
+
+    >>> x = torch.tensor([[-1.0], [1.0]])
+    >>> fit_logistic(x, torch.tensor([[0], [1]]), torch.zeros(1, 2), ridge=0.1)[0, 0].item()  # sigmoid(-w) = 0.1 w
+    1.63...
+    """
+    part = Part(DenseRows(features), labels, entry_weight)
+    ((weight, bias),) = LinearHead().fit([part], ((start[:, :-1], start[:, -1]),), ridge)
+    return torch.cat([weight, bias[:, None]], dim=1)

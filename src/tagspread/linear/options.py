@@ -1,0 +1,61 @@
+"""The estimator's options, checked, as the parts of the engine that they stand for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from numbers import Real
+
+from tagspread.errors import TagspreadError, check_choice
+from tagspread.linear.choose import Grid, intervals_of
+from tagspread.linear.heads import Head
+from tagspread.linear.logistic import LinearHead
+from tagspread.linear.perceptron import PerceptronHead
+from tagspread.linear.rounds import check_method
+from tagspread.methods import Method, get_method
+
+
+def make_methods(method: str | Method) -> tuple[Method, ...]:
+    """Return the methods to try: the variants of a name, or just the one that was made by hand.
+
+    >>> [m.keep_pos for m in make_methods("cap")]
+    [1.0, 0.8, 0.6]
+    """
+    if not isinstance(method, str | Method):
+        raise TagspreadError(f"method is {method!r}; give a name such as 'cap', or what get_method returns.")
+    made = get_method(method) if isinstance(method, str) else method
+    check_method(made)
+    return intervals_of(made) if isinstance(method, str) else (made,)
+
+
+def make_grid(ridge: float | str, pile_weight: float | str) -> Grid:
+    """Return what is tried: everything where an option is ``"auto"``, else the value given."""
+    grid = Grid()
+    if ridge != "auto":
+        penalty = _number("ridge", ridge)
+        grid = replace(grid, ridges=(penalty,), pile_ridges=(penalty / 5, penalty))
+    if pile_weight != "auto":
+        grid = replace(grid, pile_weights=(_number("pile_weight", pile_weight, zero=True),))
+    return grid
+
+
+def make_head(name: str, hidden: int, seed: int) -> Head:
+    """Return the head of that name."""
+    check_choice("head", name, ("linear", "mlp"))
+    if name == "linear":
+        return LinearHead()
+    check_count("hidden", hidden)
+    return PerceptronHead(hidden=hidden, seed=seed)
+
+
+def check_count(option: str, value: int, least: int = 1) -> None:
+    """Raise unless an option is a whole number of at least so much."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise TagspreadError(f"{option} is {value!r}; give a whole number of at least {least}.")
+
+
+def _number(option: str, value: float | str, *, zero: bool = False) -> float:
+    good = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or float(value) < 0 or (float(value) == 0 and not zero):
+        raise TagspreadError(f"{option} is {value!r}; give 'auto' or a number {'from 0 on' if zero else 'above 0'}.")
+    return float(value)

@@ -1,0 +1,179 @@
+"""``labels.json``: all that a run says about its tagger beside the weights; written by training, read by all the rest.
+
+A run is data. It is read as JSON and safetensors, and nothing in it is ever executed: neither the file that a user's
+own method came from, nor anything pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from tagspread._version import __version__
+from tagspread.core.calibrate import Calibration
+from tagspread.errors import TagspreadError
+from tagspread.methods import METHODS, get_method
+from tagspread.train.folder import RunFolder
+from tagspread.vision.backbones import TagNet, build_network
+
+FORMAT = 1  # raised when an older version could no longer read, or would misread, what is written
+FILE = "labels.json"
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A run's ``labels.json``, checked."""
+
+    path: Path
+    facts: dict[str, Any]
+    classes: tuple[str, ...]
+    thresholds: np.ndarray  # of the probability; inf: the tag is never chosen
+    calibration: Calibration
+    shape: tuple[int, int, int]
+    model: Path
+
+
+def artefact_facts(
+    classes: tuple[str, ...], settings: dict[str, Any], network: TagNet, shape: tuple[int, ...], model: Path
+) -> dict[str, Any]:
+    """Return what ``labels.json`` says about the network itself; thresholds and calibration are put beside it."""
+    return {
+        "format": FORMAT,
+        "tagspread": __version__,
+        "classes": list(classes),
+        "preprocessing": {
+            "image_size": shape[-1],
+            "shape": list(shape),
+            "scale": network.scale.flatten().tolist(),
+            "shift": network.shift.flatten().tolist(),
+        },
+        "backbone": settings["backbone"],
+        "head": settings["head"],
+        "method": settings["method"],
+        "method_options": settings["method_options"],
+        "model": model.name,
+        "sha256": {model.name: file_digest(model)},
+    }
+
+
+def file_digest(file: Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def read_artefact(run: str | Path) -> Artefact:
+    """Read and check the ``labels.json`` of a run; the weights are checked when they are loaded."""
+    path = Path(run)
+    facts = _read(path)
+    found = facts.get("format")
+    if not isinstance(found, int) or found < 1:
+        raise TagspreadError(
+            f"{path / FILE} has no format number: it is of no finished run of this version; train again."
+        )
+    if found > FORMAT:
+        raise TagspreadError(
+            f"{path / FILE} has format {found}, tagspread {__version__} reads up to {FORMAT}; install a newer one."
+        )
+    try:
+        classes = tuple(facts["classes"])
+        thresholds = np.array([math.inf if cut is None else float(cut) for cut in facts["thresholds"]])
+        slope, intercept = (np.array(facts["calibration"][part], dtype=np.float64) for part in ("slope", "intercept"))
+        channels, height, width = map(int, facts["preprocessing"]["shape"])
+        model = path / Path(str(facts["model"])).name  # a name, so that nothing outside the run is read
+        wrong = next((name for name in classes if not isinstance(name, str)), None)
+        if wrong is not None or not classes or not (np.isfinite(slope).all() and np.isfinite(intercept).all()):
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise TagspreadError(f"{path / FILE} is damaged: something in it is missing or of the wrong kind.") from None
+    for what, values in (("thresholds", thresholds), ("slopes", slope), ("intercepts", intercept)):
+        if values.shape != (len(classes),):
+            raise TagspreadError(
+                f"{path / FILE} has {len(classes)} classes but {len(values)} {what}; the list of classes was changed."
+            )
+    return Artefact(path, facts, classes, thresholds, Calibration(slope, intercept), (channels, height, width), model)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_dir():
+        raise TagspreadError(f"there is no folder {path}; give the folder of a run.")
+    try:
+        facts = json.loads((path / FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        why = "training has not finished" if RunFolder(path).is_run else "it is not the folder of a run"
+        raise TagspreadError(f"{path} has no {FILE}: {why}.") from None
+    except (OSError, ValueError) as error:
+        raise TagspreadError(f"{path / FILE} cannot be read ({error}).") from None
+    if not isinstance(facts, dict):
+        raise TagspreadError(f"{path / FILE} is damaged: it holds no JSON object.")
+    return facts
+
+
+def load_network(artefact: Artefact, device: torch.device) -> TagNet:
+    """Return the run's network with its weights, ready to answer."""
+    tensors = _tensors(artefact)
+    facts = artefact.facts
+    try:
+        # scale and shift come with the weights, so what is built here need not know them
+        network = build_network(
+            facts["backbone"], len(artefact.classes), weights="none", head=facts["head"], normalize="none"
+        )
+        if facts["method"] in METHODS:  # a name from our own list, never a file
+            network = get_method(facts["method"], **facts["method_options"]).network(network)
+    except (KeyError, TypeError):
+        raise TagspreadError(f"{artefact.path / FILE} is damaged: it does not say which network it is of.") from None
+    _check_fits(artefact, network, tensors)
+    network.load_state_dict(tensors)
+    network.to(device)
+    if device.type == "cuda":
+        network.to(memory_format=torch.channels_last)
+    return network.eval().requires_grad_(False)
+
+
+def _tensors(artefact: Artefact) -> dict[str, torch.Tensor]:
+    model = artefact.model
+    if not model.is_file():
+        raise TagspreadError(f"{artefact.path} has no {model.name}, the weights that its {FILE} names; copy it there.")
+    stated = artefact.facts.get("sha256", {})
+    if not isinstance(stated, dict) or stated.get(model.name) != file_digest(model):
+        raise TagspreadError(
+            f"{model} is not the file that training wrote (its SHA-256 differs from {FILE}); copy it anew."
+        )
+    try:
+        return load_file(model)
+    except (OSError, SafetensorError) as error:
+        raise TagspreadError(f"{model} cannot be read ({error}).") from None
+
+
+def _check_fits(artefact: Artefact, network: TagNet, tensors: dict[str, torch.Tensor]) -> None:
+    ours = network.state_dict()
+    outputs = [key for key in ours if key in tensors and key.startswith("head.") and key.endswith("bias")]
+    for key in outputs:
+        if ours[key].shape != tensors[key].shape and ours[key].shape == (len(artefact.classes),):
+            raise TagspreadError(
+                f"{artefact.path / FILE} has {len(artefact.classes)} classes but the network answers for "
+                f"{len(tensors[key])}; the list of classes was changed."
+            )
+    odd = [key for key in {**ours, **tensors} if key not in ours or key not in tensors]
+    odd += [key for key in ours if key in tensors and ours[key].shape != tensors[key].shape]
+    if odd:
+        raise TagspreadError(
+            f"{artefact.model} does not fit the network {artefact.facts['backbone']!r} (such as {odd[0]!r}); if a "
+            "method of your own made it, such networks cannot be loaded without its code."
+        )
+
+
+def update_artefact(run: str | Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Replace ``labels.json`` by what ``change`` makes of it, in one motion."""
+    artefact = read_artefact(run)
+    RunFolder(artefact.path).write_json(FILE, change(artefact.facts))

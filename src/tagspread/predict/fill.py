@@ -1,0 +1,183 @@
+"""The user's own table, completed: what is known stays as it is, what nobody has looked at is predicted.
+
+In a wide table (a column per tag) blank cells are unknown and get 1 or 0. In a long one (a column with lists of tags)
+every row is labelled, as in training. In both, pictures of the folder that the table does not name get rows at the end.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tagspread.data.pile import find_pictures
+from tagspread.data.read import SAMPLE, check_kind, header_of, lines_of, separator_of
+from tagspread.data.rows import VALUES, NameRule, Source
+from tagspread.data.shape import Shape, find_shape, wanted
+from tagspread.errors import TagspreadError
+from tagspread.predict.tables import check_delimiter, check_output, in_one_motion
+from tagspread.predict.tagger import Tagger
+
+SUFFIXES = (".csv", ".tsv", ".txt")
+Report = Callable[[int, int], None]
+
+
+@dataclass
+class Filled:
+    """What was done."""
+
+    cells: int = 0  # blanks that were filled
+    rows: int = 0  # pictures that were added
+    broken: int = 0  # pictures that could not be read, left as they were
+    unknown: tuple[str, ...] = ()  # the table's tags that the tagger does not know
+    unlisted: tuple[str, ...] = ()  # the tagger's tags that have no column
+
+
+@dataclass
+class _Table:
+    """A table as text: what is not filled is written as it was read."""
+
+    header: list[str]
+    rows: list[list[str]]
+    names: list[str]
+    shape: Shape
+    separator: str
+    delimiter: str
+
+
+def fill_table(
+    tagger: Tagger,
+    table: Path,
+    images: Path,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    blank: bool = False,
+    options: dict[str, Any] | None = None,
+    progress: Report | None = None,
+    **how: Any,
+) -> Filled:
+    """Write ``table`` to ``out`` with its gaps filled by ``tagger``.
+
+    Args:
+        tagger: who fills them.
+        table: a CSV or TSV file as :func:`~tagspread.data.table.read_table` reads it.
+        images: the folder that its paths start from.
+        out: a new file, of the same kind.
+        overwrite: replace a file that is there; never the table itself.
+        blank: in a long table, rows with an empty list of tags are untagged, too.
+        options: how to read the table, as ``read_table`` takes them.
+        progress: called with (done, total).
+        how: ``threshold``, ``top``, ``mirror``, ``batch`` of :meth:`Tagger.stream`.
+    """
+    check_output(out, overwrite, SUFFIXES)
+    if out.exists() and out.samefile(table):
+        raise TagspreadError(f"-o {out} is the table itself; give another file, so that nothing of yours is lost.")
+    read = _read(table, images, options or {})
+    if read.shape.tags is not None:
+        check_delimiter(tagger.classes, read.delimiter)
+    filled, columns = _columns(tagger, read)
+    open_rows = _open_rows(read, columns, blank)
+    named = {(images / name).resolve() for name in read.names}
+    pile = [path for path in find_pictures(images) if path.resolve() not in named]
+    todo = [*(images / read.names[row] for row in open_rows), *pile]
+    done = 0
+    for part in tagger.stream(todo, **how):
+        for place, (error, tags, chosen) in enumerate(
+            zip(part.errors, part.tags, part.chosen, strict=True), start=done
+        ):
+            if error:
+                filled.broken += 1
+            elif place < len(open_rows):
+                filled.cells += _fill(read, read.rows[open_rows[place]], columns, tags, chosen)
+            else:
+                row = [""] * len(read.header)
+                row[read.shape.image] = pile[place - len(open_rows)].relative_to(images).as_posix()
+                _fill(read, row, columns, tags, chosen)
+                read.rows.append(row)
+                filled.rows += 1
+        done += len(part)
+        if progress is not None:
+            progress(done, len(todo))
+    _write(read, table, out)
+    return filled
+
+
+def _read(table: Path, images: Path, options: dict[str, Any]) -> _Table:
+    if table.suffix.lower() not in SUFFIXES:
+        raise TagspreadError(
+            f"--fill {table} ends in {table.suffix or 'nothing'}; these are filled: {', '.join(SUFFIXES)}."
+        )
+    check_kind(table, None)
+    separator = separator_of(table)
+    lines = lines_of(table, separator)
+    header = header_of(table, next(lines, None), separator)
+    numbered = [(number, row) for number, row in lines if any(cell.strip() for cell in row)]
+    for number, row in numbered:
+        if len(row) != len(header):
+            raise TagspreadError(f"{table} line {number} has {len(row)} cells, its header {len(header)}.")
+    if not numbered:
+        raise TagspreadError(f"{table} has no rows below its header line.")
+    rows = [row for _, row in numbered]
+    columns = wanted(
+        options.get("image_column"),
+        options.get("tags_column"),
+        options.get("layout", "auto"),
+        options.get("ignore", ()),
+    )
+    shape = find_shape(header, rows[:SAMPLE], columns, str(table))
+    rule = NameRule(images, Source(str(table), "line"), options.get("allow_outside", False))
+    names = [rule(row[shape.image], number) for number, row in numbered]
+    return _Table(header, rows, names, shape, separator, options.get("delimiter") or "|")
+
+
+def _columns(tagger: Tagger, read: _Table) -> tuple[Filled, dict[int, int]]:
+    """Return which of the table's columns is which of the tagger's classes."""
+    place = {name: k for k, name in enumerate(tagger.classes)}
+    tags = {k: read.header[k] for k in read.shape.columns}
+    columns = {k: place[name] for k, name in tags.items() if name in place}
+    if read.shape.tags is not None:
+        return Filled(), {}
+    if not columns:
+        raise TagspreadError(f"no column of the table is a tag that the run knows ({', '.join(tagger.classes[:8])}).")
+    strange = tuple(name for name in tags.values() if name not in place)
+    return Filled(unknown=strange, unlisted=tuple(c for c in tagger.classes if c not in tags.values())), columns
+
+
+def _open_rows(read: _Table, columns: dict[int, int], blank: bool) -> list[int]:
+    """Return the rows that have gaps."""
+    if read.shape.tags is None:
+        return [at for at, row in enumerate(read.rows) if any(VALUES.get(row[k].strip()) == -1 for k in columns)]
+    if not blank:
+        return []
+    tags = read.shape.tags
+    tagged = {name for name, row in zip(read.names, read.rows, strict=True) if row[tags].strip()}
+    return [at for at, row in enumerate(read.rows) if not row[tags].strip() and read.names[at] not in tagged]
+
+
+def _fill(read: _Table, row: list[str], columns: dict[int, int], tags: list[str], chosen: np.ndarray) -> int:
+    """Fill the gaps of a row, and nothing else; return how many there were."""
+    if read.shape.tags is not None:
+        row[read.shape.tags] = read.delimiter.join(tags)
+        return 1
+    gaps = [k for k in columns if VALUES.get(row[k].strip()) == -1]
+    for k in gaps:
+        row[k] = str(int(chosen[columns[k]]))
+    return len(gaps)
+
+
+def _write(read: _Table, table: Path, out: Path) -> None:
+    with table.open("rb") as opened:
+        start = opened.read(4096)
+    ending = "\r\n" if b"\r\n" in start else "\n"
+    encoding = "utf-8-sig" if start.startswith(b"\xef\xbb\xbf") else "utf-8"
+    with in_one_motion(out) as opened_out:
+        text = io.TextIOWrapper(opened_out, encoding=encoding, newline="", write_through=True)
+        writer = csv.writer(text, delimiter=read.separator, lineterminator=ending)
+        writer.writerows([read.header, *read.rows])
+        text.detach()

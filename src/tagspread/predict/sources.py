@@ -1,0 +1,71 @@
+"""Which pictures are meant: a folder, files, or a list of them in a text or CSV file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tagspread.data.pile import find_pictures
+from tagspread.data.shape import looks_like_picture
+from tagspread.errors import TagspreadError
+
+LISTS = {".txt": "", ".lst": "", ".csv": ",", ".tsv": "\t"}  # with what separates cells; nothing: a path per line
+
+
+class Sources(NamedTuple):
+    """Pictures to tag: the files, and what to call them in a table."""
+
+    names: list[str]
+    paths: list[Path]
+
+
+def find_sources(given: Sequence[Path]) -> Sources:
+    """Return all pictures meant, in the order given.
+
+    Pictures of one folder are called by their path within it, as in a table of labels; those of a list as they are
+    written there; others as they are given. Paths in a list start from the folder that the list is in.
+    """
+    names: list[str] = []
+    paths: list[Path] = []
+    for one in given:
+        if one.is_dir():
+            found = find_pictures(one)
+            names += [(path.relative_to(one) if len(given) == 1 else path).as_posix() for path in found]
+            paths += found
+        elif one.suffix.lower() in LISTS:
+            listed = _listed(one)
+            names += listed
+            paths += [one.parent / name for name in listed]
+        elif one.exists() or looks_like_picture(one.name):  # a picture that is missing is a row with an error
+            names.append(str(one))
+            paths.append(one)
+        else:
+            raise TagspreadError(f"there is no folder or file {one}; give pictures, a folder or a list of them.")
+    if not paths:
+        raise TagspreadError(f"{', '.join(map(str, given))} holds no picture.")
+    return Sources(names, paths)
+
+
+def _listed(file: Path) -> list[str]:
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as opened:
+            separator = LISTS[file.suffix.lower()]
+            if not separator:
+                return [line.strip() for line in opened if line.strip()]
+            rows = [row for row in csv.reader(opened, delimiter=separator, strict=True) if any(row)]
+    except FileNotFoundError:
+        raise TagspreadError(f"there is no file {file}.") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise TagspreadError(f"{file} cannot be read as a list of pictures ({error}).") from None
+    width = max(map(len, rows), default=0)
+    column = next((k for k in range(width) if 2 * _pictures(rows, k) > len(rows[1:])), None)
+    if column is None:
+        raise TagspreadError(f"{file} has no column that names pictures; write one path per line.")
+    named = [row[column].strip() for row in rows if len(row) > column]
+    return [name for at, name in enumerate(named) if name and (at or looks_like_picture(name))]  # without the header
+
+
+def _pictures(rows: list[list[str]], column: int) -> int:
+    return sum(len(row) > column and looks_like_picture(row[column]) for row in rows)

@@ -1,0 +1,174 @@
+"""Predictions as a file: CSV, JSON lines or Parquet, one row per picture, written part by part."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Protocol, cast
+
+from tagspread.errors import TagspreadError
+from tagspread.predict.tagger import Predictions
+
+FIXED = ("image", "tags", "error")
+DIGITS = 6  # of probabilities in text
+
+
+def column_names(classes: Sequence[str]) -> list[str]:
+    """Return the columns of the probabilities: the classes' names, told apart from the columns that are always there.
+
+    >>> column_names(["cat", "error"])
+    ['cat', 'error (class)']
+    """
+    return [f"{name} (class)" if name in FIXED else name for name in classes]
+
+
+class Writer(Protocol):
+    """Writes rows to an open file."""
+
+    def add(self, part: Predictions) -> None:
+        """Write some rows."""
+
+    def close(self) -> None:
+        """Write what comes last."""
+
+
+class CsvWriter:
+    """Columns image, tags (joined), error, and one per class."""
+
+    def __init__(self, file: IO[bytes], classes: tuple[str, ...], delimiter: str) -> None:
+        self._delimiter = delimiter
+        self._text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="", write_through=True)
+        self._rows = csv.writer(self._text, lineterminator="\n")
+        self._rows.writerow([*FIXED, *column_names(classes)])
+
+    def add(self, part: Predictions) -> None:
+        """Write some rows; a picture that could not be read has blanks for probabilities."""
+        lines = zip(part.images, part.tags, part.errors, part.probabilities.tolist(), strict=True)
+        for image, tags, error, numbers in lines:
+            cells = [""] * len(numbers) if error else [f"{p:.{DIGITS}g}" for p in numbers]
+            self._rows.writerow([image, self._delimiter.join(tags), error, *cells])
+
+    def close(self) -> None:
+        """Hand the file back: closing it is for whoever opened it."""
+        self._text.detach()
+
+
+class JsonWriter:
+    """One object per line: image, tags (a list), error (or null), probabilities (by class)."""
+
+    def __init__(self, file: IO[bytes], classes: tuple[str, ...], delimiter: str) -> None:
+        del delimiter  # tags are a list
+        self._file, self._classes = file, classes
+
+    def add(self, part: Predictions) -> None:
+        """Write some rows."""
+        lines = zip(part.images, part.tags, part.errors, part.probabilities.tolist(), strict=True)
+        for image, tags, error, numbers in lines:
+            by_class = None if error else dict(zip(self._classes, (round(p, DIGITS) for p in numbers), strict=True))
+            line = {"image": image, "tags": tags, "error": error or None, "probabilities": by_class}
+            self._file.write(json.dumps(line).encode() + b"\n")
+
+    def close(self) -> None:
+        """Write nothing more."""
+
+
+class ParquetWriter:
+    """The columns of the CSV file; each part is a row group, so that memory need not hold them all."""
+
+    def __init__(self, file: IO[bytes], classes: tuple[str, ...], delimiter: str) -> None:
+        try:
+            import pyarrow  # type: ignore[import-untyped]
+            from pyarrow import parquet
+        except ImportError:
+            raise TagspreadError(
+                "Parquet needs pyarrow, or write .csv; run: pip install 'tagspread[parquet]'"
+            ) from None
+        self._arrow, self._delimiter = pyarrow, delimiter
+        text = [(name, pyarrow.string()) for name in FIXED]
+        self._schema = pyarrow.schema(text + [(name, pyarrow.float32()) for name in column_names(classes)])
+        self._rows = parquet.ParquetWriter(file, self._schema)
+
+    def add(self, part: Predictions) -> None:
+        """Write some rows."""
+        joined = [self._delimiter.join(tags) for tags in part.tags]
+        errors = [error or None for error in part.errors]
+        numbers = part.probabilities.astype("float32").T
+        columns = [part.images, joined, errors, *numbers]
+        arrays = [
+            self._arrow.array(column, kind, from_pandas=True)  # NaN is missing there
+            for column, kind in zip(columns, self._schema.types, strict=True)
+        ]
+        self._rows.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
+
+    def close(self) -> None:
+        """Write the table of contents, which Parquet has at the end."""
+        self._rows.close()
+
+
+WRITERS: dict[str, type[CsvWriter] | type[JsonWriter] | type[ParquetWriter]] = {
+    ".csv": CsvWriter,
+    ".jsonl": JsonWriter,
+    ".parquet": ParquetWriter,
+}
+
+
+def check_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(WRITERS)) -> None:
+    """Raise if a file cannot be written, before any work is done: another kind, another's, no such folder."""
+    if file.suffix.lower() not in suffixes:
+        raise TagspreadError(f"-o {file} ends in {file.suffix or 'nothing'}; these are written: {', '.join(suffixes)}.")
+    if file.is_dir():
+        raise TagspreadError(f"-o {file} is a folder; give a file.")
+    if file.exists() and not overwrite:
+        raise TagspreadError(f"-o {file} exists; give another name, or replace it with --overwrite.")
+    if not file.parent.is_dir():
+        raise TagspreadError(f"-o {file}: there is no folder {file.parent}.")
+
+
+@contextmanager
+def in_one_motion(file: Path) -> Iterator[IO[bytes]]:
+    """Open a file to write; it gets its name when it is whole, and is gone if it never is."""
+    fresh = file.with_name(file.name + ".writing")
+    try:
+        with fresh.open("wb") as opened:
+            yield cast(IO[bytes], opened)
+        fresh.replace(file)
+    except OSError as error:
+        raise TagspreadError(f"{file} cannot be written ({error.strerror or error}).") from None
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+@contextmanager
+def open_table(
+    file: str | Path, classes: tuple[str, ...], *, overwrite: bool = False, delimiter: str = "|"
+) -> Iterator[Writer]:
+    """Open a table of predictions to write, of the kind that the file's name ends in.
+
+    Args:
+        file: a new file ending in ``.csv``, ``.jsonl`` or ``.parquet``.
+        classes: the tags there are.
+        overwrite: replace a file that is there.
+        delimiter: what separates tags in one cell.
+    """
+    path = Path(file)
+    check_output(path, overwrite)
+    check_delimiter(classes, delimiter)
+    with in_one_motion(path) as opened:
+        writer = WRITERS[path.suffix.lower()](opened, classes, delimiter)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+
+def check_delimiter(classes: Sequence[str], delimiter: str) -> None:
+    """Raise if joined tags could not be taken apart again."""
+    clash = next((name for name in classes if delimiter in name), None)
+    if clash is not None:
+        raise TagspreadError(
+            f"the tag {clash!r} has {delimiter!r} in it, which separates tags; give another --delimiter."
+        )

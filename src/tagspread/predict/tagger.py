@@ -1,0 +1,188 @@
+"""``ts.load(run)``: a tagger that takes pictures and gives tags."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tagspread.core.arrays import ArrayLike
+from tagspread.core.calibrate import Calibration
+from tagspread.core.decide import decide
+from tagspread.data.store import TensorStore
+from tagspread.errors import TagspreadError
+from tagspread.predict.artefact import Artefact, load_network, read_artefact
+from tagspread.predict.pictures import Chunk, Picture, read_chunks
+from tagspread.train.score import score
+from tagspread.train.session import choose_device
+from tagspread.vision.backbones import TagNet
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BATCH = {"cuda": 256}  # pictures at a time; elsewhere few, which keeps what lies between the layers in the cache
+SMALL_BATCH = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a tagger says of some pictures.
+
+    Attributes:
+        images: what each picture is called: its path, or its number.
+        classes: the tags there are.
+        probabilities: pictures x classes; NaN for a picture that could not be read.
+        chosen: pictures x classes, true for the tags that were chosen.
+        errors: why a picture could not be read; empty if it could.
+    """
+
+    images: list[str]
+    classes: tuple[str, ...]
+    probabilities: np.ndarray
+    chosen: np.ndarray
+    errors: list[str]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def tags(self) -> list[list[str]]:
+        """The chosen tags of each picture, the most probable first."""
+        order = np.argsort(-self.probabilities, axis=1, kind="stable")
+        return [[self.classes[k] for k in row if on[k]] for row, on in zip(order.tolist(), self.chosen, strict=True)]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas frame: image, tags (a list), error, and a column of probabilities per class."""
+        import pandas as pd
+
+        from tagspread.predict.tables import column_names
+
+        frame = pd.DataFrame({"image": self.images, "tags": self.tags, "error": self.errors})
+        return pd.concat([frame, pd.DataFrame(self.probabilities, columns=column_names(self.classes))], axis=1)
+
+
+class Tagger:
+    """A trained network with its class names, calibration and thresholds.
+
+    Attributes:
+        classes: the tags, in the order of all columns.
+        thresholds: a tag is chosen if its probability is at least this; ``inf`` never is.
+        calibration: how logits become probabilities.
+        network: logits of uint8 pictures.
+    """
+
+    def __init__(self, artefact: Artefact, network: TagNet, device: torch.device) -> None:
+        self.artefact, self.network, self.device = artefact, network, device
+        self.classes: tuple[str, ...] = artefact.classes
+        self.thresholds: np.ndarray = artefact.thresholds
+        self.calibration: Calibration = artefact.calibration
+
+    def predict(
+        self,
+        pictures: Picture | Iterable[Picture],
+        *,
+        top: int | None = None,
+        threshold: ArrayLike | None = None,
+        mirror: bool = False,
+        batch: int | None = None,
+    ) -> Predictions:
+        """Tag pictures: paths, a folder, Pillow pictures or uint8 arrays, one or many.
+
+        Args:
+            pictures: what to tag. One array holds many pictures (N x H x W x 3, N x 3 x H x W, or N x H x W in grey).
+            top: choose this many tags, the most probable ones, whatever the thresholds; with ``threshold`` at most
+                this many.
+            threshold: choose tags of at least this probability, one number or one per class; else the run's own.
+            mirror: average over each picture and its mirror image: a little better, at twice the time.
+            batch: how many pictures the network sees at a time.
+        """
+        parts = list(self.stream(pictures, top=top, threshold=threshold, mirror=mirror, batch=batch))
+        if not parts:
+            nothing = np.empty((0, len(self.classes)))
+            return Predictions([], self.classes, nothing, nothing.astype(bool), [])
+        return Predictions(
+            [name for part in parts for name in part.images],
+            self.classes,
+            np.concatenate([part.probabilities for part in parts]),
+            np.concatenate([part.chosen for part in parts]),
+            [error for part in parts for error in part.errors],
+        )
+
+    def stream(
+        self,
+        pictures: Picture | Iterable[Picture],
+        *,
+        top: int | None = None,
+        threshold: ArrayLike | None = None,
+        mirror: bool = False,
+        batch: int | None = None,
+    ) -> Iterator[Predictions]:
+        """Do as :meth:`predict` does, but yield a part at a time: any number of pictures in little memory."""
+        if top is not None and top < 1:
+            raise TagspreadError(f"top is {top}; choose at least 1 tag per picture.")
+        if threshold is None:
+            threshold = 0.0 if top is not None else self.thresholds
+        for chunk, logits in self.logits(pictures, mirror=mirror, batch=batch):
+            probabilities = self.calibration.probabilities(logits)
+            chosen = decide(probabilities, threshold) == 1
+            if top is not None:
+                best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
+                among = np.zeros_like(chosen)
+                np.put_along_axis(among, best, True, axis=1)
+                chosen &= among
+            broken = [row for row, error in enumerate(chunk.errors) if error]
+            probabilities[broken], chosen[broken] = np.nan, False
+            yield Predictions(chunk.names, self.classes, probabilities, chosen, chunk.errors)
+
+    def logits(
+        self, pictures: Picture | Iterable[Picture], *, mirror: bool = False, batch: int | None = None
+    ) -> Iterator[tuple[Chunk, np.ndarray]]:
+        """Yield chunks of pictures with the network's own answers; those of unreadable pictures mean nothing."""
+        batch = batch or BATCH.get(self.device.type, SMALL_BATCH)
+        asked: deque[tuple[Chunk, Tensor, torch.cuda.Event | None]] = deque()
+        for chunk in read_chunks(pictures, self.artefact.shape, batch):
+            # budget 0: the pictures stay in memory and follow batch by batch, while the GPU works on those before
+            store = TensorStore(chunk.pictures, self.device, budget=0)
+            rows = np.arange(len(chunk.names))
+            logits = score(self.network, store, rows, device=self.device, batch=batch, flips=mirror)
+            asked.append((chunk, *_fetch(logits)))
+            if (
+                asked[0][2] is None or len(asked) > 1
+            ):  # a GPU gets the next chunk before this one's answers are waited for
+                yield _answered(*asked.popleft())
+        while asked:
+            yield _answered(*asked.popleft())
+
+
+def _fetch(logits: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    """Begin to copy logits to the host; return where to, and what tells when it is done."""
+    if not logits.is_cuda:
+        return logits.cpu(), None
+    host = torch.empty(logits.shape, dtype=logits.dtype, pin_memory=True)
+    host.copy_(logits, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record()
+    return host, copied
+
+
+def _answered(chunk: Chunk, logits: Tensor, copied: torch.cuda.Event | None) -> tuple[Chunk, np.ndarray]:
+    if copied is not None:
+        copied.synchronize()
+    return chunk, logits.numpy()
+
+
+def load(run: str | Path, device: str = "auto") -> Tagger:
+    """Return the tagger of a run; only JSON and safetensors are read, and no code of the run is executed.
+
+    Args:
+        run: the run's folder.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"``.
+    """
+    artefact, place = read_artefact(run), choose_device(device)
+    return Tagger(artefact, load_network(artefact, place), place)

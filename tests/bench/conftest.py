@@ -1,0 +1,48 @@
+"""A grid small enough to run in a test: few canvases, few epochs."""
+
+import pytest
+
+from tagspread.bench import run as run_module
+from tagspread.bench.run import Request, run_bench
+from tagspread.train.console import Watcher
+
+QUICK = {"warmup_epochs": 1, "epochs": 2, "batch": 32, "score_batch": 256}
+
+
+class Listener(Watcher):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        super().__init__(quiet=True)
+        self.lines = []
+
+    def note(self, text):
+        self.lines.append(text)
+
+    @property
+    def cells(self):
+        return [line for line in self.lines if line.startswith("[")]
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """A request for a tiny demo grid, with changes."""
+
+    def make(settings=None, **changes):
+        usual = {"dataset": "demo", "out": tmp_path / "out", "methods": ("asl", "cap"), "shares": (0.2,), "seeds": (1,)}
+        usual |= {"canvases": 120, "device": "cpu", "settings": QUICK | (settings or {})}
+        return Request(**(usual | changes))
+
+    return make
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """Run a request, without figures; return (how many cells failed, what was said)."""
+    monkeypatch.setattr(run_module, "write_figures", lambda *_: [])
+
+    def run(request):
+        listener = Listener()
+        return run_bench(request, listener), listener
+
+    return run

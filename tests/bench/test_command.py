@@ -1,0 +1,106 @@
+"""`tagspread bench` as a user calls it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tagspread.cli import app
+from tagspread.errors import TagspreadError
+
+QUICK = ["--canvases", "120", "--set", "warmup_epochs=1", "--set", "epochs=2", "--set", "batch=32", "--device", "cpu"]
+
+
+def bench(*arguments):
+    return CliRunner().invoke(app, ["bench", *map(str, arguments)])
+
+
+def test_whole_command_in_small_and_a_second_call_runs_nothing(tmp_path):
+    call = ["demo", "--methods", "topk", "cap", "--p", "0.1", "0.2", "--seeds", "1", *QUICK, "--out", tmp_path]
+    first = bench(*call)
+    assert first.exit_code == 0, first.output
+    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert [(line["method"], line["p"]) for line in lines] == [
+        (m, p) for p in (0.1, 0.2) for m in ("asl", "topk", "cap")
+    ]
+    for line in lines:
+        assert 0 < line["honest"] <= line["parity"] <= 1
+        assert line["machine"].startswith("CPU")
+    names = {file.name for file in tmp_path.iterdir()}
+    assert {"table.md", "table.csv", "table.html", "proportions.png", "pseudo-labels.svg", "intervals.png"} <= names
+
+    before = (tmp_path / "results.jsonl").read_bytes()
+    (tmp_path / "table.md").unlink()
+    second = bench(*call)
+    assert "6 cells, 6 of them settled, 0 to run" in second.output
+    assert (tmp_path / "results.jsonl").read_bytes() == before
+    assert (tmp_path / "table.md").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["demo", "--p", "0.1", "0.2", "--methods", "bce", "asl"],
+        ["demo", "--p", "0.1,0.2", "--methods", "bce,asl"],
+        ["demo", "--p", "0.1", "--p", "0.2", "--methods", "bce", "--methods", "asl"],
+        ["--p", "0.1", "0.2", "--methods", "bce", "asl", "demo"],
+        ["--methods", "asl bce", "demo", "--p", "0.2 0.1"],
+    ],
+)
+def test_many_values_in_all_ways_of_writing(tmp_path, words):
+    result = bench(*words, "--seeds", "1", "2", "--dry-run", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert [line.partition("-s")[0] for line in result.output.splitlines() if "-s1-" in line] == [
+        f"demo-paper-{method}-p{p}" for p in (0.1, 0.2) for method in ("asl", "bce")
+    ]
+    assert "8 cells" in result.output
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["demo", "--p", "many"], "--p many: give numbers"),
+        (["demo", "--seeds", "1.5"], "--seeds 1.5: give whole numbers"),
+        (["demo", "--methods", "capp"], "Did you mean 'cap'"),
+        (["vox"], "data set is 'vox'"),
+        (["voc"], "--root DIR"),
+        (["voc", "--root", "/no/such/folder"], "ImageSets"),
+        (["demo", "--set", "method=cap"], "give --methods"),
+        (["demo", "--set", "seed=3"], "give --seeds"),
+        (["demo", "--study", "etta"], "--study is 'etta'"),
+        (["demo", "--tables-only", "--out", "/no/such/folder"], "holds no results of demo"),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = bench(*words)
+    assert isinstance(result.exception, TagspreadError)
+    assert message in str(result.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_study_of_the_interval_is_eleven_cells_with_its_warm_up(tmp_path):
+    result = bench("demo", "--study", "eta", "--p", "0.2", "--seeds", "1", "--dry-run", "--out", tmp_path)
+    assert "11 cells" in result.output
+
+
+def test_works_without_pandas_matplotlib_and_jinja(tmp_path):
+    """As on a machine that only trains; tables and figures are made elsewhere from what it brings back."""
+    code = (
+        "import sys\n"
+        "for name in ('pandas', 'matplotlib', 'jinja2'): sys.modules[name] = None\n"
+        f"sys.argv = ['tagspread', 'bench', 'demo', '--methods', 'bce', '--p', '0.2', '--seeds', '1', *{QUICK!r},"
+        f" '--out', {str(tmp_path)!r}]\n"
+        "from tagspread.cli import main\nmain()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "jinja2 is not installed" in result.stdout
+    assert "matplotlib is not installed" in result.stdout
+    assert not (tmp_path / "table.html").exists()
+    later = bench("demo", "--tables-only", "--out", tmp_path)
+    assert later.exit_code == 0, later.output
+    assert {"table.html", "proportions.png"} <= {file.name for file in tmp_path.iterdir()}

@@ -1,0 +1,267 @@
+"""The grid: order, names, one warm-up for all, going on, stopping in time."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from tagspread.bench import grid as grid_module
+from tagspread.bench.cells import figures, machine_name
+from tagspread.bench.grid import PAPER_METHODS, Grid, GridRun, QuietBar, in_order
+from tagspread.bench.results import Results
+from tagspread.errors import TagspreadError
+from tagspread.methods import METHODS
+from tagspread.train.config import TrainConfig
+from tagspread.train.session import Run
+from tests.bench.conftest import Listener
+
+
+def voc(**changes):
+    usual = {"dataset": "voc", "methods": ("topk", "cap"), "settings": {"weights": "none"}}
+    return Grid(**(usual | changes))
+
+
+def test_paper_methods_are_all_there_and_come_first():
+    everything = in_order(["all"])
+    assert everything[: len(PAPER_METHODS)] == PAPER_METHODS
+    assert set(everything) == set(METHODS)
+    assert in_order(["cap", "bce", "cap"]) == ("bce", "cap")
+
+
+def test_cells_come_by_share_and_seed_with_the_warm_up_first():
+    cells = voc(shares=(0.1, 0.05), seeds=(2, 1)).cells()
+    found = [(cell.p, cell.config.seed, cell.config.method) for cell in cells]
+    expected = [(p, s, m) for p in (0.05, 0.1) for s in (2, 1) for m in ("asl", "topk", "cap")]
+    assert found == expected
+
+
+def test_no_warm_up_where_nobody_starts_from_one():
+    assert [c.config.method for c in voc(methods=("bce",), shares=(0.1,), seeds=(1,)).cells()] == ["bce"]
+    fitted = voc(methods=("cap",), preset="default", shares=(0.1,), seeds=(1,)).cells()
+    assert [c.config.method for c in fitted] == ["cap"]
+
+
+def test_recipe_is_the_paper_codes_and_what_is_asked_for_wins():
+    config = voc().config("cap", 1)
+    assert (config.batch, config.epochs, config.schedule_epochs, config.warm_start_from) == (32, 28, 40, "raw")
+    assert Grid("nus", ("cap",)).config("cap", 1).warm_start_from == "ema"
+    assert Grid("coco", ("cap",)).config("cap", 1).batch == 64
+    asked = voc(settings={"epochs": 60, "batch": 16}).config("cap", 1)
+    assert (asked.batch, asked.epochs, asked.schedule_epochs) == (16, 60, None)
+    assert voc(preset="default").config("cap", 1).batch == TrainConfig().batch
+
+
+def test_a_methods_own_recipe_counts_but_does_not_make_another_table():
+    cells = {c.config.method: c for c in voc(methods=("cap", "drml"), shares=(0.1,), seeds=(1,)).cells()}
+    assert cells["drml"].config.epochs == METHODS["drml"].recipe["epochs"]
+    assert cells["drml"].setup == cells["cap"].setup
+
+
+def test_key_is_of_the_work_and_not_of_the_place(tmp_path):
+    def key(**changes):
+        return voc(methods=("cap",), shares=(0.1,), seeds=(1,), **changes).cells()[-1].key
+
+    for name, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
+        (tmp_path / name).write_bytes(content)
+    keys = [key(settings={"weights": str(tmp_path / name)}) for name in "abc"]
+    assert keys[0] == keys[1] != keys[2]
+    different = [
+        key(), key(preset="default"), key(settings={"weights": "none", "image_size": 256}), key(facts={"canvases": 5}),
+        key(settings={"weights": "none", "method_options": {"keep_pos": 0.9}}),
+    ]  # fmt: skip
+    assert len(set(different)) == len(different)
+    # an option that is as it usually is makes no other cell
+    usual = voc(methods=(), variants=(("cap", {"keep_pos": 1.0, "keep_neg": 1.0}),), shares=(0.1,), seeds=(1,))
+    assert usual.cells()[-1].key == key()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"methods": ("capp",)}, "Did you mean 'cap'"),
+        ({"shares": (5.0,)}, "between 0 and 1"),
+        ({"shares": (0.0,)}, "between 0 and 1"),
+        ({"settings": {"epoch": 3}}, "no setting 'epoch'"),
+        ({"settings": {"weights": "/no/such/file"}}, "cannot be read"),
+        ({"preset": "papr"}, "paper"),
+        ({"seeds": (-1,)}, "seed is -1"),
+    ],
+)
+def test_bad_grids_are_refused_before_anything_is_read(changes, message):
+    with pytest.raises(TagspreadError, match=message):
+        voc(**changes).cells()
+
+
+def line(epoch, stage, raw, ema):
+    return {"epoch": epoch, "stage": stage, "loss": 1.0, "seconds": 2.0, "test_map_raw": raw, "test_map_ema": ema}
+
+
+def test_honest_is_the_last_average_and_parity_the_best_of_the_last_stage(tmp_path):
+    metrics = {"test": {"mAP": 0.3, "interval_90": (0.2, 0.4)}, "network": "raw"}
+    log = [line(0, "warmup", 0.9, 0.1), line(1, "main", 0.5, 0.2), line(2, "main", 0.4, 0.3)]
+    found = figures(Run(tmp_path, metrics, log), TrainConfig())
+    assert (found["honest"], found["parity"], found["parity_is"], found["seconds"]) == (0.3, 0.5, "raw of epoch 1", 4.0)
+    assert found["curves"]["test_map_raw"] == [0.9, 0.5, 0.4]
+    alone = figures(Run(tmp_path, metrics, log[:1]), TrainConfig(method="asl"))
+    assert (alone["honest"], alone["honest_is"], alone["parity"]) == (0.9, "raw", 0.9)
+    averaged = figures(Run(tmp_path, metrics, log[:1]), TrainConfig(method="asl", warm_start_from="ema"))
+    assert averaged["honest"] == 0.1
+    chosen = figures(Run(tmp_path, metrics, log), TrainConfig(selection="held_out"))
+    assert (chosen["honest"], chosen["honest_is"]) == (0.3, "raw, chosen on held-out pictures")
+    assert (chosen["interval_90"], alone["interval_90"]) == ((0.2, 0.4), None)
+
+
+def test_figures_that_cannot_be_measured_are_a_failure(tmp_path):
+    run = Run(tmp_path, {"test": {"mAP": None, "interval_90": None}}, [line(0, "main", math.nan, math.nan)])
+    with pytest.raises(TagspreadError, match="no class has a positive"):
+        figures(run, TrainConfig())
+
+
+def test_curves_with_gaps_can_be_written_as_json(tmp_path):
+    log = [line(0, "main", 0.5, 0.2), {"epoch": 1, "stage": "main", "loss": math.inf, "seconds": 1.0}]
+    found = figures(Run(tmp_path, {"test": {"mAP": None, "interval_90": None}}, log), TrainConfig())
+    assert json.loads(json.dumps(found, allow_nan=False))["curves"]["loss"] == [1.0, None]
+
+
+def test_warm_up_is_trained_once_and_its_heirs_are_what_they_would_be_alone(ask, bench, tmp_path, monkeypatch):
+    trained = []
+    monkeypatch.setattr(QuietBar, "step", lambda self, epoch, *progress: trained.append(epoch))
+    failed, _ = bench(ask(methods=("topk", "cap")))
+    assert failed == 0
+    records = {r["method"]: r for r in Results(tmp_path / "out").read()}
+    assert list(records) == ["asl", "topk", "cap"]
+    assert trained.count(0) == 1  # one step makes the warm-up's only epoch: 24 labelled canvases
+
+    monkeypatch.setattr(METHODS["cap"], "shares_warmup", False)
+    bench(ask(methods=("cap",), out=tmp_path / "alone"))
+    [alone] = Results(tmp_path / "alone").read()
+    assert alone["curves"]["test_map_ema"] == records["cap"]["curves"]["test_map_ema"]
+    assert "pseudo_OF1" in alone["curves"]
+
+
+def test_finished_cells_are_never_run_again_and_their_models_are_gone(ask, bench, tmp_path):
+    bench(ask())
+    before = Results(tmp_path / "out").file.read_bytes()
+    failed, said = bench(ask())
+    assert (failed, said.cells) == (0, [])
+    assert Results(tmp_path / "out").file.read_bytes() == before
+    assert not list((tmp_path / "out").rglob("*.safetensors"))
+    assert len(list((tmp_path / "out" / "cells").glob("*/log.jsonl"))) == 2
+
+
+def test_method_added_later_gets_its_warm_up_again_and_no_second_line(ask, bench, tmp_path):
+    bench(ask())
+    failed, said = bench(ask(methods=("topk", "cap"), keep_models=True))
+    assert failed == 0
+    assert len(said.cells) == 1
+    assert any("trained again" in text for text in said.lines)
+    assert [r["method"] for r in Results(tmp_path / "out").read()] == ["asl", "cap", "topk"]
+    lines = Results(tmp_path / "out").file.read_text().splitlines()
+    assert len(lines) == 3
+    assert len(list((tmp_path / "out").rglob("model.safetensors"))) == 2  # the warm-up's and Top-k's
+
+
+def test_killed_within_a_cell_goes_on_there(ask, bench, tmp_path, monkeypatch):
+    request = ask({"epochs": 3}, methods=("cap",))
+    bench(ask({"epochs": 3}, methods=("cap",), out=tmp_path / "whole"))
+
+    def kill(self, epoch, seen, total):
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(QuietBar, "step", kill)
+    with pytest.raises(KeyboardInterrupt):
+        bench(request)
+    assert [r["method"] for r in Results(request.out).read()] == ["asl"]
+
+    epochs = []
+    monkeypatch.setattr(QuietBar, "step", lambda self, epoch, *progress: epochs.append(epoch))
+    failed, said = bench(request)
+    assert (failed, len(said.cells), min(epochs)) == (0, 1, 2)
+    whole, resumed = (Results(out).read()[-1] for out in (tmp_path / "whole", request.out))
+    assert resumed["curves"]["test_map_raw"] == whole["curves"]["test_map_raw"]
+    assert resumed["curves"]["test_map_ema"] == whole["curves"]["test_map_ema"]
+
+
+def test_cell_begun_with_weights_that_lay_elsewhere_is_begun_anew(ask, bench, monkeypatch):
+    request = ask(methods=("cap",))
+
+    def kill(self, epoch, seen, total):
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(QuietBar, "step", kill)
+    with pytest.raises(KeyboardInterrupt):
+        bench(request)
+    for file in request.out.glob("cells/*/config.json"):
+        facts = json.loads(file.read_text())
+        facts["settings"]["weights"] = "/elsewhere/net.safetensors"
+        file.write_text(json.dumps(facts))
+    epochs = []
+    monkeypatch.setattr(QuietBar, "step", lambda self, epoch, *progress: epochs.append(epoch))
+    failed, said = bench(request)
+    assert (failed, sorted(set(epochs))) == (0, [0, 1, 2])
+    assert any("trained again" in text for text in said.lines)
+
+
+def test_killed_before_the_run_had_begun(ask, bench):
+    request = ask(methods=("bce",))
+    _, said = bench(ask(methods=("bce",), dry_run=True))
+    key = said.lines[0].partition(":")[0]
+    (request.out / "cells" / key / "checkpoint").mkdir(parents=True)
+    assert bench(request)[0] == 0
+
+
+def test_failing_cell_is_written_down_and_the_grid_goes_on(ask, bench, tmp_path, monkeypatch):
+    def broken(self, scores, labelled, state):
+        raise RuntimeError("the rule is broken\nat length")
+
+    monkeypatch.setattr(METHODS["topk"], "targets", broken)
+    request = ask(methods=("topk", "cap"))
+    failed, said = bench(request)
+    assert failed == 1
+    assert ["failed: RuntimeError: the rule is broken" in text for text in said.cells] == [False, True, False]
+    records = {r["method"]: r for r in Results(request.out).read()}
+    assert records["topk"]["message"] == "RuntimeError: the rule is broken\nat length"
+    assert "failed: topk, p = 0.2, seed 1: RuntimeError: the rule is broken" in (request.out / "table.md").read_text()
+
+    monkeypatch.undo()
+    failed, said = bench(request)
+    assert (failed, said.cells) == (1, [])
+    assert any("--retry-failed" in text for text in said.lines)
+    failed, said = bench(ask(methods=("topk", "cap"), retry_failed=True))
+    assert (failed, len(said.cells)) == (0, 1)
+
+
+class Clock:
+    """Time that passes only when a cell is run."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.mark.parametrize(("minutes", "run"), [(0, 0), (1, 1), (2.5, 2), (100, 4)])
+def test_budget_starts_no_cell_that_would_not_end(ask, tmp_path, monkeypatch, minutes, run):
+    clock = Clock()
+    monkeypatch.setattr(grid_module, "time", clock)
+
+    def train(cell, problem, folder, **_):
+        clock.now += 60.0
+        return cell.identity() | {
+            "status": "done", "wall_seconds": 60.0, "machine": machine_name(torch.device("cpu")),
+            "honest": 0.5, "parity": 0.5, "uses_pile": False,
+        }  # fmt: skip
+
+    monkeypatch.setattr(grid_module, "run_cell", train)
+    request = ask(methods=("bce",), seeds=(1, 2, 3, 4))
+    cells = request.grid({}).cells()
+    listener = Listener()
+    work = GridRun(request.out, torch.device("cpu"), listener, 60 * minutes, began=clock.monotonic())
+    assert work.run(cells, lambda p, seed: None) == 4 - run  # type: ignore[arg-type, return-value]
+    assert len(Results(request.out).read()) == run
+    if run < 4:
+        assert "left for another time" in listener.lines[-1]

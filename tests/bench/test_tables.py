@@ -1,0 +1,194 @@
+"""Tables: means and spreads, the best, ties, what is missing, what was published."""
+
+import csv
+import io
+import json
+import re
+import sys
+from importlib import resources
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tagspread.bench.grid import PAPER_METHODS, SHARES
+from tagspread.bench.tables import MISSING, Entry, build_tables, machine_notes, published, signed
+from tagspread.bench.writing import comma_separated, html, markdown, write_tables
+
+SETUP = {
+    "id": "abc",
+    "weights_name": "net.safetensors",
+    "weights": "0123456789ab",
+    "preset": "paper",
+    "image_size": 224,
+}
+SETUP |= {"backbone": "resnet50_v1", "data": {}, "settings": {}, "asked": {}}
+
+
+def cell(method, p, seed, **more):
+    usual = {
+        "key": f"{method}{p}{seed}{more.get('variant', '')}",
+        "dataset": "voc",
+        "method": method,
+        "p": p,
+        "seed": seed,
+    }
+    return usual | {"variant": "", "options": {}, "setup": SETUP} | more
+
+
+def done(method, p, seed, honest, parity=None, **more):
+    figures = {"status": "done", "honest": honest, "parity": honest if parity is None else parity}
+    return cell(method, p, seed, **figures, machine="X", wall_seconds=60.0, tagspread="0", torch="2", **more)
+
+
+def rows_of(table):
+    return {row.name: [entry.text() for entry in row.entries] for row in table.rows}
+
+
+def test_means_spreads_and_protocols():
+    records = [done("cap", 0.05, seed, value, value + 0.01) for seed, value in ((1, 0.70), (2, 0.72), (3, 0.77))]
+    honest, parity = build_tables("voc", records, [])
+    values = np.array([70, 72, 77])
+    assert rows_of(honest) == {"CAP": [f"{values.mean():.2f} ± {values.std(ddof=1):.2f}"]}
+    assert parity.rows[0].entries[0].mean == pytest.approx(values.mean() + 1)
+    assert honest.rows[0].entries[0].gap == pytest.approx(values.mean() - 76.16)
+    assert (honest.protocol, parity.protocol) == ("honest", "parity")
+
+
+def test_missing_failed_and_incomplete_cells_are_shown_as_such():
+    planned = [cell(m, p, s) for m in ("asl", "iat", "cap") for p in (0.05, 0.1) for s in (1, 2)]
+    records = [done("cap", 0.05, 1, 0.7), done("cap", 0.05, 2, 0.7), done("cap", 0.1, 1, 0.8)]
+    records.append(cell("iat", 0.05, 1, status="failed", message="it broke\nbadly"))
+    table = build_tables("voc", records, planned)[0]
+    assert rows_of(table) == {
+        "ASL": [MISSING, MISSING],
+        "IAT": ["failed", MISSING],
+        "CAP": ["70.00 ± 0.00", "80.00 (n = 1)"],
+    }
+    assert table.notes == ["failed: iat, p = 0.05, seed 1: it broke"]
+
+
+def test_best_is_marked_and_ties_are_said():
+    records = [done("cap", 0.05, s, v) for s, v in ((1, 0.70), (2, 0.72))]  # 71 ± 1.41
+    records += [done("iat", 0.05, s, 0.70) for s in (1, 2)] + [done("bce", 0.05, s, 0.60) for s in (1, 2)]
+    table = build_tables("voc", records, [])[0]
+    marks = {row.name: (row.entries[0].best, row.entries[0].tie) for row in table.rows}
+    assert marks == {"BCE": (False, False), "IAT": (False, True), "CAP": (True, False)}
+    assert table.notes == ["p = 0.05: CAP is highest; a tie, within one standard deviation (1.41): IAT."]
+
+
+def test_where_a_later_method_is_best_the_papers_own_are_judged_too():
+    values = {"dicap": 0.8, "cap": 0.71, "iat": 0.70}
+    records = [done(m, 0.05, s, v + s / 100) for m, v in values.items() for s in (1, 2)]
+    table = build_tables("voc", records, [])[0]
+    assert [row.name for row in table.rows if row.entries[0].best] == ["DiCaP"]
+    assert not any(row.entries[0].tie for row in table.rows)
+    assert "p = 0.05: DiCaP is highest by more than" in table.notes[0]
+    assert table.notes[1].endswith("paper's methods: CAP is highest by more than one standard deviation (0.71).")
+
+
+def test_without_a_spread_no_tie_is_claimed():
+    table = build_tables("voc", [done("cap", 0.05, 1, 0.70), done("iat", 0.05, 1, 0.6999)], [])[0]
+    assert "by one seed only" in table.notes[0]
+    clear = [done(m, 0.05, s, v + s / 1000) for m, v in (("cap", 0.7), ("iat", 0.5)) for s in (1, 2)]
+    assert "by more than one standard deviation (0.07)" in build_tables("voc", clear, [])[0].notes[0]
+
+
+def test_rows_come_in_the_papers_order_and_variants_apart():
+    records = [done(m, 0.05, 1, 0.5) for m in ("mat", "cap", "bce", "iat")]
+    records.append(done("cap", 0.05, 1, 0.6, variant="keep_pos=0.8"))
+    tables = build_tables("voc", records, [])
+    assert [row.name for row in tables[0].rows] == ["BCE", "IAT", "CAP", "MAT"]
+    assert [row.name for row in tables[1].rows] == ["CAP, keep_pos=0.8"]
+    assert tables[1].rows[0].entries[0].published is None
+
+
+def test_setups_and_data_sets_are_not_mixed():
+    other = done("cap", 0.05, 1, 0.8, setup=SETUP | {"id": "other", "preset": "default"}) | {"key": "other"}
+    elsewhere = done("cap", 0.05, 1, 0.4) | {"dataset": "coco", "key": "elsewhere"}
+    tables = build_tables("voc", [done("cap", 0.05, 1, 0.7), other, elsewhere], [])
+    assert [(t.setup["preset"], t.rows[0].entries[0].values) for t in tables if t.protocol == "honest"] == [
+        ("paper", [70.0]),
+        ("default", [80.0]),
+    ]
+
+
+@given(st.lists(st.floats(0, 100), min_size=2, max_size=6))
+def test_entry_agrees_with_numpy(values):
+    entry = Entry(values, len(values), None)
+    assert entry.mean == pytest.approx(np.mean(values))
+    assert entry.std == pytest.approx(np.std(values, ddof=1), abs=1e-9)
+
+
+def test_published_figures_are_whole():
+    book = json.loads(resources.files("tagspread.bench").joinpath("paper.json").read_text("utf-8"))
+    assert tuple(book["shares"]) == SHARES
+    for dataset, sources in book["figures"].items():
+        for source, rows in sources.items():
+            assert source in book["sources"]
+            for values in rows.values():
+                assert len(values) == len(SHARES)
+                assert all(value is None or 30 < value < 90 for value in values)
+        own = sources["cap"]
+        assert set(own) <= set(PAPER_METHODS)
+        assert all(max(own, key=lambda name: own[name][k]) == "cap" for k in range(4)), dataset
+    assert set(book["figures"]["voc"]["cap"]) == set(PAPER_METHODS)
+    assert published("nus", "cap", 0.2) == (51.06, "")
+    assert published("coco", "d2l", 0.1) == (73.06, "†")
+    assert published("nus", "bce", 0.1) is None
+    assert published("voc", "cap", 0.07) is None
+    assert published("demo", "cap", 0.05) is None
+
+
+def some_tables():
+    records = [done("cap", 0.05, s, 0.7 + s / 100) for s in (1, 2)] + [done("bce", 0.05, 1, 0.6)]
+    return build_tables("voc", records, [cell("bce", 0.05, 2), cell("bce", 0.1, 1)]), records
+
+
+def test_markdown_has_the_paper_beside_each_cell():
+    text = markdown("voc", some_tables()[0], ["a note"])
+    assert f"| CAP | **71.50 ± 0.71** [76.16, {signed(-4.66)}] | {MISSING} [82.16] |" in text
+    assert f"| BCE | 60.00 (n = 1) [67.95, {signed(-7.95)}] | {MISSING} [75.35] |" in text
+    assert text.count("## Protocol") == 2
+    assert "- a note" in text
+
+
+def test_csv_is_one_line_per_cell():
+    lines = list(csv.DictReader(io.StringIO(comma_separated(some_tables()[0]))))
+    assert len(lines) == 2 * 2 * 2
+    first = lines[0]
+    assert (first["method"], first["mean"], first["std"], first["n"], first["n_wanted"]) == (
+        "bce",
+        "60.000",
+        "",
+        "1",
+        "2",
+    )
+    assert lines[2]["gap"] == "-4.660"
+    assert lines[1]["mean"] == ""
+
+
+def test_page_needs_nothing_else_and_escapes_what_it_is_given():
+    tables, _ = some_tables()
+    tables[0].rows[0].name = "<script>alert(1)</script>"
+    page = html("voc", tables, ["5 < 6"])
+    assert page is not None
+    assert "<script>" not in page
+    assert "5 &lt; 6" in page
+    assert not re.search(r"(src|href)=|url\(|@import", page)
+    assert "viewport" in page
+    assert "prefers-color-scheme: dark" in page
+    assert page.count("<table") == len(tables)
+
+
+def test_without_jinja_the_other_two_are_written(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    tables, records = some_tables()
+    said = write_tables(tmp_path, "voc", tables, records)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["table.csv", "table.md"]
+    assert "jinja2 is not installed" in said[-1]
+
+
+def test_machines_are_named_with_their_time():
+    assert machine_notes(some_tables()[1]) == ["Measured on X: 3 cells in 3.0 minutes (tagspread 0, torch 2)."]

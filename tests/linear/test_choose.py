@@ -1,0 +1,121 @@
+"""The choice is made on labelled rows alone, hides what it measures on, and knows when the pile is no help."""
+
+import numpy as np
+import pytest
+import torch
+
+from tagspread.core.metrics import average_precision
+from tagspread.linear import choose as choose_module
+from tagspread.linear.choose import Grid, Trial, choose, intervals_of
+from tagspread.linear.logistic import LinearHead
+from tagspread.linear.rounds import Settings, probe
+from tagspread.linear.rows import DenseRows
+from tagspread.methods import get_method
+
+HEAD = LinearHead()
+CLASSES = ("a", "b")
+
+
+def clusters(labelled=40, pile=800, seed=2):
+    """Two classes, each two clouds along a direction of its own; the pile shows the clouds."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, size=(labelled + pile, 2)).astype(np.int8)
+    x = rng.normal(size=(labelled + pile, 60)).astype(np.float32)
+    x[:, :2] += 3.0 * (y - 0.5)
+    x, y = torch.from_numpy(x), torch.from_numpy(y)
+    return DenseRows(x[:labelled]), y[:labelled], DenseRows(x[labelled:])
+
+
+def run(known, y, pile, methods=("cap",), **options):
+    made = [get_method(name) for name in methods]
+    return choose(known, y, pile, made, head=HEAD, classes=CLASSES, **options)
+
+
+def test_a_pile_that_shows_the_classes_is_used_and_one_of_noise_is_not():
+    known, y, pile = clusters()
+    assert run(known, y, pile).settings.pile_weight > 0
+    noise = DenseRows(torch.randn(800, 60, generator=torch.Generator().manual_seed(0)) * 3)
+    assert run(known, y, noise).settings.pile_weight == 0
+    assert run(known, y, noise, grid=Grid(pile_weights=(0.5,))).settings.pile_weight == 0.5  # asked for by hand
+
+
+def test_figures_are_those_of_heads_that_have_not_seen_the_rows():
+    known, y, pile = clusters(labelled=12)
+    choice = run(known, y, pile, ["bce"], grid=Grid(ridges=(0.3,)), folds=3, seed=5)
+    (trial,) = choice.trials
+    assert choice.out_of_fold is trial.out_of_fold
+    parts = choose_module.stratified_split(y.numpy(), [1 / 3] * 3, 5).parts
+    for fold, part in enumerate(parts):
+        rest = np.setdiff1d(np.arange(12), part)
+        ((weight, bias),) = probe(known.take(torch.from_numpy(rest)), y[rest], 0.3, HEAD.coarse())
+        found = known.features[0, part] @ weight.T + bias
+        torch.testing.assert_close(trial.out_of_fold[part], found, atol=1e-4, rtol=0)
+        assert trial.per_fold[fold].item() == pytest.approx(average_precision(found, y[part]).nanmean().item())
+
+
+def test_labels_of_hidden_rows_do_not_leak_into_their_scores():
+    """Turning the labels of one fold around changes what the other folds' heads say, and not what its own say."""
+    known, y, pile = clusters(labelled=16)
+    part = torch.from_numpy(choose_module.stratified_split(y.numpy(), [0.5, 0.5], 0).parts[0])
+
+    def scores_with(labels):
+        folds = choose_module._deal(known, y, 2, 0)
+        relabelled = [
+            choose_module._Fold(f.rows, labels[_others(f.where)], f.hidden, labels[f.where], f.where, {}) for f in folds
+        ]
+        settings = Settings(get_method("cap"))
+        trials = []
+
+        def fit(fold):
+            start = probe(fold.rows, fold.y, 0.3, HEAD)
+            return choose_module.spread(fold.rows, fold.y, pile, settings, start, head=HEAD, classes=CLASSES).layers
+
+        return choose_module._try(settings, fit, relabelled, y, trials).out_of_fold
+
+    def _others(where):
+        return np.setdiff1d(np.arange(16), where.numpy())
+
+    turned = y.clone()
+    turned[part] = 1 - turned[part]
+    before, after = scores_with(y), scores_with(turned)
+    torch.testing.assert_close(before[part], after[part])
+    others = _others(part)
+    assert (before[others] - after[others]).abs().max() > 0.1
+
+
+def test_the_pile_has_to_be_clearly_better():
+    settings, nothing = Settings(get_method("cap")), torch.zeros(0)
+    base = Trial(settings, torch.tensor([0.5, 0.5, 0.5, 0.5]), nothing)
+    assert Trial(settings, torch.tensor([0.6, 0.62, 0.58, 0.6]), nothing).clearly_above(base)
+    assert not Trial(settings, torch.tensor([0.9, 0.4, 0.5, 0.3]), nothing).clearly_above(base)
+    assert not base.clearly_above(base)
+    assert not Trial(settings, torch.tensor([0.6, torch.nan, torch.nan, torch.nan]), nothing).clearly_above(base)
+
+
+def test_intervals_of_a_method_with_options_of_its_own_are_left_alone():
+    assert [(m.keep_pos, m.keep_neg) for m in intervals_of(get_method("cap"))] == [(1, 1), (0.8, 1), (0.6, 0.98)]
+    assert intervals_of(get_method("iat")) == (get_method("iat"),)
+
+
+def test_a_large_pile_and_many_labelled_rows_are_represented_by_a_sample():
+    known, y, pile = clusters(labelled=80)
+    choice = run(known, y, pile, most_rows=40)
+    assert choice.out_of_fold.shape == choice.labels.shape == (40, 2)
+    assert choice.settings == run(known, y, pile, most_rows=40).settings
+
+
+def test_too_few_rows_to_hide_any():
+    known, y, pile = clusters(labelled=1)
+    choice = run(known, y, pile)
+    assert (choice.trials, choice.out_of_fold, choice.settings.pile_weight) == ((), None, 0.0)
+
+
+def test_no_positive_in_any_fold():
+    known, y, pile = clusters()
+    assert run(known, torch.zeros_like(y), pile).settings.pile_weight == 0
+
+
+@pytest.mark.parametrize("bad", [{"ridges": ()}, {"ridges": (-1.0,)}, {"pile_weights": (float("nan"),)}])
+def test_bad_grid(bad):
+    with pytest.raises(ValueError, match="give at least one number, none below 0"):
+        Grid(**bad)

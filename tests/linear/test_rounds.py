@@ -1,0 +1,130 @@
+"""Rounds: what the method is asked, when they end, and what is refused."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from tagspread.core.thresholds import cat_targets, class_counts
+from tagspread.linear.logistic import LinearHead, fit_logistic
+from tagspread.linear.rounds import Settings, check_method, constant_classes, probe, spread
+from tagspread.linear.rows import DenseRows
+from tagspread.methods import METHODS, Method, Targets, get_method
+
+HEAD = LinearHead()
+
+
+def problem(labelled=40, pile=160, views=1, seed=0):
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(4, 3))
+    rows = rng.normal(size=(labelled + pile, 4))
+    x = np.stack([rows + 0.1 * rng.normal(size=rows.shape) for _ in range(views)]).astype(np.float32)
+    y = (rows @ truth + rng.normal(size=(labelled + pile, 3)) > 0.5).astype(np.int8)
+    x = torch.from_numpy(x)
+    return DenseRows(x[:, :labelled]), torch.from_numpy(y[:labelled]), DenseRows(x[:, labelled:])
+
+
+def run(known, y, pile, settings, **options):
+    start = probe(known, y, settings.ridge, HEAD)
+    return spread(known, y, pile, settings, start, head=HEAD, classes=("a", "b", "c"), **options)
+
+
+def test_rounds_are_score_label_fit_one_after_the_other():
+    known, y, pile = problem(views=2)
+    fitted = run(known, y, pile, Settings(get_method("cap", keep_pos=0.8), 0.1, 0.02, 1.0), max_rounds=2)
+    weight = fit_logistic(known.features, y, torch.zeros(3, 5), 0.1)
+    for _ in range(2):
+        logits = (pile.features @ weight[:, :-1].T + weight[:, -1]).mean(0)
+        targets = cat_targets(logits, *class_counts(y), 0.8)
+        rows = torch.cat([known.features, pile.features], dim=1)
+        weight = fit_logistic(rows, torch.cat([y, targets]), weight, 0.02)
+    assert (fitted.targets.labels == targets).all()
+    torch.testing.assert_close(fitted.layers[0][0], weight[:, :-1], atol=2e-3, rtol=0)
+    torch.testing.assert_close(fitted.layers[0][1], weight[:, -1], atol=2e-3, rtol=0)
+    assert [entry["round"] for entry in fitted.log] == [1, 2]
+    assert set(fitted.settled.tolist()) == {1, 2}
+
+
+def test_rounds_end_when_the_targets_stop_moving():
+    known, y, pile = problem()
+    fitted = run(known, y, pile, Settings(get_method("cap")), max_rounds=50)
+    assert len(fitted.log) < 50
+    early = run(known, y, pile, Settings(get_method("cap")), max_rounds=50, tolerance=fitted.log[1]["moved"])
+    assert len(early.log) == 1
+
+
+def test_a_pile_that_weighs_nothing_or_is_not_there_changes_nothing():
+    known, y, pile = problem()
+    start = probe(known, y, 0.1, HEAD)
+    for settings, rows in (
+        (Settings(get_method("cap"), pile_weight=0.0), pile),
+        (Settings(get_method("bce")), pile),
+        (Settings(get_method("cap")), pile.take(torch.arange(0))),
+    ):
+        fitted = run(known, y, rows, settings)
+        assert fitted.targets is None
+        torch.testing.assert_close(fitted.layers[0][0], start[0][0])
+
+
+def test_constant_classes_keep_their_frequency_and_are_not_guessed():
+    known, y, pile = problem()
+    y[:, 0], y[:, 1] = 0, 1
+    fitted = run(known, y, pile, Settings(get_method("cap", priors={"a": 0.5})))
+    ((weight, bias),) = fitted.layers
+    assert (weight[:2] == 0).all()
+    assert bias[0].item() == pytest.approx(-bias[1].item()) == pytest.approx(np.log(0.5 / 40.5), rel=1e-5)
+    assert (fitted.targets.labels[:, 0] == 0).all()
+    assert (fitted.targets.labels[:, 1] == 1).all()
+    y[:, 2] = -1
+    assert constant_classes(y)[2] == 0
+    assert (run(known, y, pile, Settings(get_method("cap", priors={"c": 0.5}))).targets.labels[:, 2] == -1).all()
+
+
+@dataclass(frozen=True)
+class Watching(Method):
+    """Writes down what it was told."""
+
+    reads_labelled = True
+
+    def targets(self, scores, labelled, state):
+        state.setdefault("told", []).append((labelled.epoch, labelled.epochs, labelled.pile_size, labelled.scores))
+        half = (scores > 0).float() * 0.8 + 0.1  # soft
+        return Targets(half, torch.full_like(half, 0.5))
+
+
+def test_a_method_is_told_where_things_stand_and_may_give_soft_and_weighted_targets():
+    known, y, pile = problem()
+    state = {}
+    fitted = run(known, y, pile, Settings(Watching()), max_rounds=3, tolerance=-1.0, state=state)
+    assert [told[:3] for told in state["told"]] == [(0, 3, 160), (1, 3, 160), (2, 3, 160)]
+    assert state["told"][0][3].shape == y.shape
+    assert fitted.targets.labels.unique().tolist() == pytest.approx([0.1, 0.9])
+
+
+def accepted(name):
+    try:
+        check_method(get_method(name))
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if accepted(name)])
+def test_every_method_that_labels_from_scores_runs(name):
+    known, y, pile = problem()
+    method = get_method(name)
+    fitted = run(known, y, pile, Settings(method))
+    assert torch.isfinite(fitted.layers[0][0]).all()
+    assert (fitted.targets is None) != method.uses_pile
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if not accepted(name)])
+def test_every_other_method_says_why_not(name):
+    with pytest.raises(ValueError, match=r"needs a network that is trained on pictures|is defined by the loss"):
+        check_method(get_method(name))
+
+
+def test_which_methods_label_from_scores():
+    assert all(map(accepted, ("bce", "cap", "iat", "top1", "topk")))
+    assert not accepted("asl")

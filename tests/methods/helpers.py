@@ -1,0 +1,81 @@
+"""What tests of methods share: random problems, a literal sort, and runs that are stopped half-way."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from safetensors.torch import load_file
+
+from tagspread.methods import Labelled
+from tagspread.train import loop
+from tagspread.train.session import run_training
+from tagspread.train.stop import Interrupted, StopSignal
+
+
+def named(classes):
+    return tuple(f"tag {k}" for k in range(classes))
+
+
+@st.composite
+def problems(draw):
+    """Logits with many ties, a pile from one row on; labels with unknown entries, empty and wholly unknown classes."""
+    rows, classes = draw(st.integers(1, 12)), draw(st.integers(1, 6))
+    elements = draw(
+        st.sampled_from([st.sampled_from([-1.0, -0.0, 0.0, 2.0]), st.floats(-9, 9, width=32), st.just(0.5)])
+    )
+    scores = draw(hnp.arrays(np.float32, (rows, classes), elements=elements))
+    labels = st.sampled_from(draw(st.sampled_from([(0, 1), (-1, 0, 1), (-1, 0), (0, 1, 1, 1)])))
+    y = draw(hnp.arrays(np.int8, (draw(st.integers(1, 9)), classes), elements=labels))
+    y[0, 0] = draw(st.integers(0, 1))  # something is known
+    return torch.from_numpy(scores), Labelled(torch.from_numpy(y), named(classes))
+
+
+def highest(scores, count):
+    """Python's sort: highest score first, lower class first among equals."""
+    expected = np.zeros(scores.shape, dtype=np.int8)
+    for j, row in enumerate(scores.tolist()):
+        for k in sorted(range(len(row)), key=lambda k: (-row[k], k))[:count]:
+            expected[j, k] = 1
+    return expected
+
+
+def sigmoid(logit):
+    """In double precision."""
+    return 1 / (1 + math.exp(-logit))
+
+
+def saved(run_folder):
+    """Everything a run's checkpoint holds."""
+    return load_file(run_folder / "checkpoint" / "state.safetensors")
+
+
+def assert_same(one, other):
+    """All tensors by name, bit for bit."""
+    assert one.keys() == other.keys()
+    for name in one:
+        assert torch.equal(one[name], other[name]), name
+
+
+def train_in_two_parts(problem, config, out, after, watcher, monkeypatch):
+    """Train until ``after`` steps are made, stop, and resume until the end."""
+    steps = 0
+
+    class StopAfter(StopSignal):
+        @property
+        def asked(self):
+            nonlocal steps
+            steps += 1
+            return steps == after
+
+        @asked.setter
+        def asked(self, value):
+            pass
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "StopSignal", StopAfter)
+        with pytest.raises(Interrupted):
+            run_training(problem, config, out, watcher=watcher)
+    return run_training(problem, config, out, resume=True, watcher=watcher)

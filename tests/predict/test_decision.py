@@ -1,0 +1,100 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from tagspread.core.calibrate import Calibration
+from tagspread.core.decide import choose_thresholds, decide
+from tagspread.predict.decision import decide_for_run, decide_on
+from tagspread.train.config import TrainConfig
+from tagspread.train.console import Watcher
+from tagspread.train.session import run_training
+from tests.train.conftest import TINY, make_problem
+
+RNG = np.random.default_rng(0)
+
+
+def answers(problem):
+    """Logits that know something of the truth, one row per item of the store."""
+    logits = RNG.normal(size=problem.y.shape) + 2 * (problem.y == 1)
+    return logits, lambda rows: torch.from_numpy(logits[rows])
+
+
+def test_held_out_pictures_choose_and_calibrate():
+    problem = make_problem().hold_out(0.5, seed=0)
+    logits, logits_of = answers(problem)
+    facts = decide_for_run(problem, logits_of)
+    assert facts["decision"]["policy"] == "f1"
+    assert facts["decision"]["chosen_on"] == f"{len(problem.held_out)} held-out pictures"
+    assert facts["calibration"]["fitted_on"] == facts["decision"]["chosen_on"]
+    y = problem.y[problem.held_out]
+    slope, intercept = (np.array(facts["calibration"][part]) for part in ("slope", "intercept"))
+    calibration = Calibration(slope, intercept)
+    expected = choose_thresholds(calibration.probabilities(logits[problem.held_out]), y)
+    assert facts["thresholds"] == expected.thresholds.tolist()
+    few = [name for name, n in zip(problem.classes, (y == 1).sum(0), strict=True) if n < 5]
+    assert facts["decision"]["classes_with_pooled_threshold"] == few
+    json.dumps(facts, allow_nan=False)
+    shown = facts["calibration"]["reliability"]
+    assert sum(shown["before"]["count"]) == sum(shown["after"]["count"]) == y.size
+
+
+def test_pictures_set_apart_choose_where_nothing_was_held_out():
+    problem = make_problem().set_apart(0.5, seed=0)
+    facts = decide_for_run(problem, answers(problem)[1])
+    assert facts["decision"]["chosen_on"] == f"{len(problem.apart)} labelled pictures whose labels were not trained on"
+
+
+def test_without_held_out_pictures_the_pile_is_matched():
+    problem = make_problem()
+    logits, logits_of = answers(problem)
+    facts = decide_for_run(problem, logits_of)
+    assert facts["decision"]["policy"] == "match"
+    assert "nothing was held out" in facts["decision"]["chosen_on"]
+    assert facts["calibration"]["fitted_on"] is None
+    assert facts["calibration"]["slope"] == [1.0] * 10
+    pile = 1 / (1 + np.exp(-logits[problem.pile]))
+    share = problem.y[problem.labelled].mean(0)
+    occurs = share > 0
+    found = decide(pile, [np.inf if cut is None else cut for cut in facts["thresholds"]]).sum(0)
+    np.testing.assert_allclose(found[occurs], (share * len(pile))[occurs], atol=0.5 + 1e-9)
+    missing = [name for name, there in zip(problem.classes, occurs, strict=True) if not there]
+    assert facts["decision"]["classes_with_pooled_threshold"] == missing
+    stated = decide_for_run(problem, logits_of, {problem.classes[0]: 0.5})["thresholds"]
+    assert decide(pile[:, :1], [stated[0]]).sum() == len(pile) // 2
+    assert stated[1:] == facts["thresholds"][1:]
+
+
+def test_with_neither_it_is_one_half():
+    problem = make_problem(train=40, labelled=40)
+    facts = decide_for_run(problem, lambda rows: pytest.fail("nothing to score"))
+    assert facts["thresholds"] == [0.5] * 10
+    assert facts["decision"]["chosen_on"].startswith("nothing")
+
+
+def test_a_run_that_went_wrong_still_ends():
+    facts = decide_for_run(make_problem(), lambda rows: torch.full((len(rows), 10), torch.nan))
+    assert facts["thresholds"] == [0.5] * 10
+    assert facts["decision"]["chosen_on"] == "nothing: the network's answers are not finite"
+
+
+def test_a_floor_out_of_reach_is_named_and_null():
+    logits = np.array([[0.0], [1.0], [2.0]] * 5)
+    y = np.array([[1], [0], [0]] * 5)
+    facts = decide_on(logits, y, ("a",), "precision:0.9", "here", calibrate=False)
+    assert facts["thresholds"] == [None]
+    assert facts["decision"]["classes_never_chosen"] == ["a"]
+    assert facts["calibration"]["fitted_on"] is None
+    json.dumps(facts, allow_nan=False)
+
+
+def test_a_run_that_holds_out_is_calibrated(tmp_path):
+    config = TrainConfig.from_dict({**TINY, "selection": "held_out", "held_out": 0.5})
+    run = run_training(
+        make_problem(), config, tmp_path / "run", device=torch.device("cpu"), watcher=Watcher(quiet=True)
+    )
+    facts = json.loads((run.path / "labels.json").read_text())
+    assert facts["model"] == "best.safetensors"
+    assert facts["calibration"]["fitted_on"] == "20 held-out pictures"
+    assert set(facts["calibration"]["slope"]) != {1.0}

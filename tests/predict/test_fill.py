@@ -1,0 +1,112 @@
+import csv
+import shutil
+
+import numpy as np
+import pytest
+
+from tagspread.data.table import read_table
+from tagspread.predict.fill import fill_table
+
+
+def rows_of(file, separator=","):
+    with file.open(newline="", encoding="utf-8") as opened:
+        return list(csv.reader(opened, delimiter=separator))
+
+
+@pytest.fixture
+def few(folder, tmp_path):
+    """A small folder of its own: p000 to p009 and the broken picture."""
+    top = tmp_path / "few"
+    top.mkdir()
+    for name in ("broken.png", *(f"p{i:03}.png" for i in range(10))):
+        shutil.copy(folder / name, top / name)
+    return top
+
+
+def test_wide_gaps_are_filled_and_nothing_else(tagger, few, tmp_path, drawn):
+    header = ["who", "3", "image", "0", "hat", "1"]
+    rows = [
+        ["me", "1", "p000.png", "", "1", "0"],
+        ["you", " 0 ", "p001.png", "1", "", "1"],
+        ["me", "", "p002.png", "-1", "", ""],
+        ["me", "", "broken.png", "", "", ""],
+    ]
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(map(",".join, [header, *rows])) + "\n")
+    done = fill_table(tagger, table, few, tmp_path / "out.csv", options={"ignore": ["who"]})
+    found = rows_of(tmp_path / "out.csv")
+    said = tagger.predict(few)
+    chosen = {name.split("/")[-1]: row for name, row in zip(said.images, said.chosen.astype(int), strict=True)}
+
+    def cell(name, tag):
+        return str(chosen[name][tagger.classes.index(tag)])
+
+    assert found[0] == header
+    assert found[1] == ["me", "1", "p000.png", cell("p000.png", "0"), "1", "0"]
+    assert found[2] == rows[1]
+    assert found[3] == ["me", cell("p002.png", "3"), "p002.png", cell("p002.png", "0"), "", cell("p002.png", "1")]
+    assert found[4] == rows[3]
+    assert [row[2] for row in found[5:]] == [f"p{i:03}.png" for i in range(3, 10)]
+    assert found[5] == ["", cell("p003.png", "3"), "p003.png", cell("p003.png", "0"), "", cell("p003.png", "1")]
+    assert (done.cells, done.rows, done.broken) == (4, 7, 1)
+    assert done.unknown == ("hat",)
+    assert done.unlisted == ("2", "4", "5", "6", "7", "8", "9")
+    again = read_table(tmp_path / "out.csv", few, ignore=["who"])
+    assert (again.y[:, [0, 1, 3]] >= 0).all(axis=1).sum() == 10
+
+
+def test_long_tables_get_rows_and_keep_theirs(tagger, few, tmp_path):
+    table = tmp_path / "t.csv"
+    text = 'image;tags;note\r\np000.png;hat/0;"a;b"\r\np001.png;;x\r\n'
+    table.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    options = {"delimiter": "/", "ignore": ["note"]}
+    done = fill_table(tagger, table, few, tmp_path / "out.csv", options=options)
+    raw = (tmp_path / "out.csv").read_bytes()
+    assert raw.startswith(b"\xef\xbb\xbf" + text.encode())
+    said = tagger.predict(few)
+    tags = dict(zip((name.split("/")[-1] for name in said.images), said.tags, strict=True))
+    lines = raw.decode("utf-8-sig").split("\r\n")
+    assert lines[3:-1] == [f"p{i:03}.png;{'/'.join(tags[f'p{i:03}.png'])};" for i in range(2, 10)]
+    assert (done.cells, done.rows, done.broken) == (0, 8, 1)
+    done = fill_table(tagger, table, few, tmp_path / "blank.csv", blank=True, options=options)
+    assert rows_of(tmp_path / "blank.csv", ";")[2] == ["p001.png", "/".join(tags["p001.png"]), "x"]
+    assert done.cells == 1
+
+
+def test_thresholds_and_top_go_through(tagger, few, tmp_path):
+    table = tmp_path / "t.tsv"
+    table.write_text("image\t0\t1\np000.png\t1\t\n")
+    fill_table(tagger, table, few, tmp_path / "all.tsv", threshold=0.0)
+    assert all(row[1:] == ["1", "1"] for row in rows_of(tmp_path / "all.tsv", "\t")[1:])
+    seen = []
+    fill_table(tagger, table, few, tmp_path / "none.tsv", threshold=1.0, progress=lambda *at: seen.append(at))
+    assert np.array([row[1:] for row in rows_of(tmp_path / "none.tsv", "\t")[2:]]).tolist() == [["0", "0"]] * 9
+    assert seen[-1] == (11, 11)
+
+
+def test_bad_calls_are_refused_and_nothing_is_lost(tagger, few, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("image,0\np000.png,\n")
+    kept = table.read_bytes()
+
+    def refused(words, given=table, out=tmp_path / "out.csv", **options):
+        with pytest.raises(ValueError, match=words):
+            fill_table(tagger, given, few, out, **options)
+        assert table.read_bytes() == kept
+        assert not (tmp_path / "out.csv").exists()
+
+    refused("exists; give another name", out=table)
+    refused("is the table itself", out=table, overwrite=True)
+    refused("these are written: .csv", out=tmp_path / "out.parquet")
+    refused("there is no file", given=tmp_path / "none.csv")
+    refused("these are filled: .csv", given=tmp_path / "none.parquet")
+    for text, words in [
+        ("image,hat\np000.png,\n", "no column of the table is a tag that the run knows"),
+        ("image,0\n", "no rows below its header"),
+        ("image,0\np000.png,,1\n", "line 2 has 3 cells, its header 2"),
+        ("image,0\n../p000.png,\n", "leads out of the pictures' folder"),
+        ("", "is empty"),
+    ]:
+        other = tmp_path / "other.csv"
+        other.write_text(text)
+        refused(words, given=other)
