@@ -35,14 +35,16 @@ def train(
     resume: bool = False,
     quiet: bool = False,
     tensorboard: bool = False,
+    keep_better: bool = False,
     **settings: Any,
 ) -> Run:
     """Train a tagger on a few labelled pictures and many unlabelled ones.
 
     Args:
         images: a folder of pictures, a list of files, or an array (N x H x W x 3 or N x 3 x H x W, uint8).
-        labels: for a folder, a table (CSV, TSV, Parquet); else a matrix with one row per picture: 1, 0, -1 unknown. A
-            row of -1 is part of the pile; with a folder, every picture that the table does not name is.
+        labels: for a folder, a table (CSV, TSV, Parquet, or an export of Label Studio); else a matrix with one row per
+            picture: 1, 0, -1 unknown. A row of -1 is part of the pile; with a folder, every picture that the table does
+            not name is.
         out: folder for the run.
         method: how the pile is used; see ``ts.METHODS``.
         classes: names of the tags, for a matrix.
@@ -52,11 +54,12 @@ def train(
         table_options: how to read the tables, see :func:`tagspread.data.table.read_table`.
         preset: ``"default"`` (what works best) or ``"paper"``.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
-        cache: folder for decoded pictures, for piles larger than memory; a second run decodes nothing.
+        cache: folder for decoded pictures and features, for piles larger than memory; a second run decodes nothing.
         overwrite: replace a run that is in ``out``.
         resume: go on with the run in ``out``.
         quiet: print nothing.
         tensorboard: also write TensorBoard files into the run's folder.
+        keep_better: if the unlabelled pictures did harm, keep the model that labels alone made.
         settings: anything of :class:`~tagspread.train.config.TrainConfig`, such as ``epochs=4``.
 
     Returns:
@@ -75,12 +78,15 @@ def train(
         files = {"images": images, "labels": labels, "test_labels": test_labels, "cache": cache}
         about = {name: value and str(Path(value).absolute()) for name, value in files.items()}
         about |= {"test_share": test_share, "table_options": table_options or {}}
-        test = None if test_labels is None else Path(test_labels)
-        problem = problem_from_folder(Path(images), Path(labels), test, table_options=table_options or {}, **common)
+        # whole paths, or a run that is resumed from what config.json says would not recognise its pictures
+        test = None if test_labels is None else Path(test_labels).absolute()
+        where = Path(images).absolute(), Path(labels).absolute(), test
+        problem = problem_from_folder(*where, table_options=table_options or {}, **common)
     else:
         problem = problem_from_arrays(images, labels, test_images, test_labels, classes=classes, **common)
     if test_share is not None:
         problem = put_aside_for_testing(problem, test_share, config.seed, watcher)
     watcher.note(problem.store.describe())
     how: dict[str, Any] = {"overwrite": overwrite, "resume": resume, "about": about, "tensorboard": tensorboard}
+    how |= {"keep_better": keep_better, "cache": common["cache"]}
     return run_training(problem, config, out, device=place, watcher=watcher, **how)

@@ -1,6 +1,6 @@
 """What tests of methods share: random problems, a literal sort, and runs that are stopped half-way."""
 
-import math
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -42,11 +42,6 @@ def highest(scores, count):
     return expected
 
 
-def sigmoid(logit):
-    """In double precision."""
-    return 1 / (1 + math.exp(-logit))
-
-
 def saved(run_folder):
     """Everything a run's checkpoint holds."""
     return load_file(run_folder / "checkpoint" / "state.safetensors")
@@ -59,8 +54,9 @@ def assert_same(one, other):
         assert torch.equal(one[name], other[name]), name
 
 
-def train_in_two_parts(problem, config, out, after, watcher, monkeypatch):
-    """Train until ``after`` steps are made, stop, and resume until the end."""
+@contextmanager
+def stopped(after, monkeypatch):
+    """Within, training is asked to stop when ``after`` steps are made."""
     steps = 0
 
     class StopAfter(StopSignal):
@@ -74,8 +70,13 @@ def train_in_two_parts(problem, config, out, after, watcher, monkeypatch):
         def asked(self, value):
             pass
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):  # noqa: PT012 (whatever is inside)
         patch.setattr(loop, "StopSignal", StopAfter)
-        with pytest.raises(Interrupted):
-            run_training(problem, config, out, watcher=watcher)
+        yield
+
+
+def train_in_two_parts(problem, config, out, after, watcher, monkeypatch):
+    """Train until ``after`` steps are made, stop, and resume until the end."""
+    with stopped(after, monkeypatch):
+        run_training(problem, config, out, watcher=watcher)
     return run_training(problem, config, out, resume=True, watcher=watcher)

@@ -13,6 +13,7 @@ from PIL import Image
 import tagspread as ts
 from tagspread.errors import TagspreadError
 from tagspread.methods import Labelled, Targets, get_method
+from tagspread.methods.mat import MAT
 from tagspread.train.session import run_training
 from tagspread.vision.augment import Views
 from tagspread.vision.backbones import build_network
@@ -156,7 +157,7 @@ def test_labels_are_mat_s_at_the_epoch_s_thresholds(problem):
     state = method.start(labelled)
     assert method.targets(scores, labelled, state).labels.sum() == 0  # nothing before the first thresholds
     method.new_epoch(labelled, state)
-    assert torch.equal(state["thresholds"], get_method("mat", beta=1.0).thresholds(labelled))
+    assert torch.equal(state["thresholds"], MAT(beta=1.0).thresholds(labelled))
     chosen = state["thresholds"].tolist()
     for seen in (scores, scores.neg()[:1]):
         expected = [[int(p >= t) for p, t in zip(row, chosen, strict=True)] for row in seen.sigmoid().tolist()]

@@ -17,7 +17,7 @@ import tagspread as ts
 from tagspread.errors import TagspreadError
 from tagspread.methods import Labelled, Targets, get_method
 from tagspread.methods.base import SetApart
-from tagspread.methods.dicap import halfway
+from tagspread.methods.dicap import DiCaP, halfway
 from tagspread.train.session import run_training
 from tagspread.vision import backbones
 from tagspread.vision.augment import Views
@@ -166,7 +166,7 @@ def test_at_most_so_many_pairs_take_part_and_the_ambiguous_come_first():
     labels = torch.zeros(10, 4)
     labels[2:7] = -1
     for pairs, taking_part in [(1, 1), (7, 7), (20, 20), (30, 20), (999, 20)]:
-        found = get_method("dicap", pairs=pairs).info_nce(output, labels == -1)
+        found = DiCaP(pairs=pairs).info_nce(output, labels == -1)
         assert found.item() == pytest.approx(taking_part * math.log(taking_part))
 
 

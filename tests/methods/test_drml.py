@@ -1,7 +1,6 @@
 """DRML: the network, its four updates against a loop, who moves when, and that the features stay frozen."""
 
 import copy
-import csv
 import re
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from torch import nn
 import tagspread as ts
 from tagspread.data.store import TensorStore
 from tagspread.errors import TagspreadError
+from tagspread.ledger.book import read_ledger
 from tagspread.methods import Labelled, get_method
 from tagspread.methods.drml import FourUpdates
 from tagspread.train.config import make_config
@@ -235,12 +235,13 @@ def test_features_are_those_of_the_plain_view_and_standardised_by_the_labelled_p
     )
     problem = Problem(store, np.array([[1], [0], [-1], [1]]), ("a",), np.arange(2), np.array([2]), np.array([3]))
     network = build_network("small", 1, weights="none", normalize="none")
-    network.backbone, network.head = Silent(), DualRelation(2, 1)  # type: ignore[assignment]
+    head = DualRelation(2, 1)
+    network.backbone, network.head = Silent(), head  # type: ignore[assignment]
     seen = on_features(network, problem, make_config("paper", method="drml"), torch.device("cpu"))
     expected = [[value / 255, max(0.0, value / 255 - 0.5)] for value in (10, 30, 250, 0)]
     np.testing.assert_allclose(seen.store.batch(np.arange(4)), expected, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(network.head.centre, [20 / 255, 0], rtol=1e-5)
-    np.testing.assert_allclose(network.head.spread, [10 / 255, 1], rtol=1e-4)
+    np.testing.assert_allclose(head.centre.numpy(), [20 / 255, 0], rtol=1e-5)
+    np.testing.assert_allclose(head.spread.numpy(), [10 / 255, 1], rtol=1e-4)
     assert seen.fingerprint() == problem.fingerprint()
 
 
@@ -271,12 +272,10 @@ def test_a_run_trains_the_head_on_a_frozen_network_and_can_be_stopped(
     assert torch.equal(state["targets.labels"], state["method.soft"])
     assert torch.isfinite(state["method.distance"]).all()
     assert [line.get("ignored") for line in run.log] == [400, 400, 300, 230]
-    with (run.path / "pseudo_labels.csv").open() as file:
-        written = list(csv.DictReader(file))
-    for row, soft in zip(written, state["targets.labels"], strict=True):
+    for picture, soft in zip(read_ledger(run.path), state["targets.labels"], strict=True):
         tags = [name for name, value in zip(small_problem.classes, soft, strict=True) if value >= 0.5]
-        assert row["tags"] == "|".join(tags)
-        assert bool(row["ignored"]) == bool((soft == -1).all())
+        assert [entry.tag for entry in picture.given] == tags
+        assert sum(entry.target == -1 for entry in picture.entries) == int((soft == -1).sum())
 
     rows = small_problem.test
     found = ts.load(run.path, device="cpu").predict(small_problem.store.batch(rows).numpy())

@@ -135,6 +135,16 @@ def test_exactly_so_many_entries_also_where_they_are_many_and_all_alike(name):
     assert int(changed) == (2000 if name == "llcp" else 1000)  # it was asked twice
 
 
+def test_shares_that_make_a_whole_number_of_entries_never_take_one_more():
+    labelled = Labelled(torch.ones(1, 100), named(100), epoch=1, epochs=3, pile_size=100)
+    for thousandths in range(1, 100):
+        method = get_method("llr", step=thousandths / 1000, most=1.0, observed="none")
+        state = method.start(labelled)
+        targets = method.targets(torch.zeros(100, 100), labelled, state)
+        losses = method.loss(torch.zeros(100, 100), targets, bce, state)
+        assert int((losses == 0).sum()) == 10 * thousandths
+
+
 def test_the_default_cap_is_what_one_tag_per_picture_misses():
     y = torch.zeros(8, 20, dtype=torch.int8)
     y[:, 0], y[:4, 1] = 1, 1  # one tag and a half
@@ -230,3 +240,10 @@ def test_llcp_remembers_when_it_is_stopped_within_an_epoch(small_problem, tiny, 
 def test_bad_options(name, options, words):
     with pytest.raises(TagspreadError, match=re.escape(words)):
         get_method(name, **options)
+
+
+def test_llcp_must_know_its_rows():
+    labelled = Labelled(torch.tensor([[1]]), named(1), pile_size=1)
+    method = get_method("llcp")
+    with pytest.raises(TagspreadError, match="must be told which rows of the pile it sees"):
+        method.loss(torch.zeros(1, 1), Targets(torch.zeros(1, 1)), bce, method.start(labelled))

@@ -14,9 +14,10 @@ from sklearn.metrics import fbeta_score, precision_score
 
 import tagspread as ts
 from tagspread.errors import TagspreadError
-from tagspread.methods import Labelled, Targets, get_method
+from tagspread.methods import METHODS, Labelled, Targets, get_method
 from tagspread.methods.base import SetApart
-from tagspread.methods.mat import BLOCK
+from tagspread.methods.freematch import FreeMatch
+from tagspread.methods.mat import BLOCK, MAT
 from tagspread.train import feed, loop
 from tagspread.train.session import run_training
 
@@ -265,6 +266,30 @@ def test_freematch_stopped_within_an_epoch_goes_on_bit_for_bit(
         assert ((value > 0) & (value < 1)).all()
 
 
+def test_each_batch_is_labelled_from_the_teacher_s_scores_of_its_own_rows(
+    small_problem, tiny, silent, tmp_path, monkeypatch
+):
+    """A teacher that learns nothing says of every row what it said at the start."""
+    monkeypatch.setattr(feed, "ITEMS_PER_CHUNK", 20)
+    first, steps = [], 0
+
+    class Spy(FreeMatch):
+        def targets(self, scores, labelled, state):
+            first.append(scores.clone())
+            return super().targets(scores, labelled, state)
+
+        def step_targets(self, scores, targets, labelled, state):
+            nonlocal steps
+            steps += 1
+            torch.testing.assert_close(scores, first[0][targets.places])
+            return super().step_targets(scores, targets, labelled, state)
+
+    monkeypatch.setitem(METHODS, "spy", Spy)
+    still = {"lr": 0.0, "weight_decay": 0.0, "batch_norm": "frozen"}
+    run_training(small_problem, tiny(method="spy", **RUN, **still), tmp_path / "run", watcher=silent)
+    assert (len(first), steps) == (1, 8)
+
+
 def test_evaluation_leaves_freematch_s_state_alone(small_problem, tiny, silent, tmp_path, monkeypatch):
     evaluations = 0
     original = loop.evaluate
@@ -330,7 +355,7 @@ def test_mat_equals_brute_force_over_scikit_learn(problem, metric, beta, support
         labelled = replace(labelled, scores=seen.neg(), apart=SetApart(labelled.y, seen))
     else:
         labelled = replace(labelled, scores=seen)
-    method = get_method("mat", metric=metric, beta=beta, support=support)
+    method = MAT(metric=metric, beta=beta, support=support)
     expected = [
         by_hand(metric, beta, support, labelled.y[:, k].tolist(), seen[:, k].sigmoid().tolist())
         for k in range(scores.shape[1])
@@ -346,12 +371,12 @@ def test_mat_on_a_hand_made_example():
     """F1 is 2/3 at 0, 4/5 above 0.2, 1/2 above 0.6 and 2/3 again above 0.7."""
     f = logit(0.2, 0.605, 0.705, 0.9)
     labelled = Labelled(torch.tensor([[0], [1], [0], [1]]), named(1), scores=f[:, None])
-    assert get_method("mat", beta=1).thresholds(labelled).item() == pytest.approx(0.21)
-    assert get_method("mat", beta=0.1).thresholds(labelled).item() == pytest.approx(0.71)  # precision
-    assert get_method("mat", beta=9).thresholds(labelled).item() == pytest.approx(0.21)
-    assert get_method("mat", metric="precision", support=1).thresholds(labelled).item() == pytest.approx(0.71)
-    assert get_method("mat", metric="precision", support=2).thresholds(labelled).item() == pytest.approx(0.21)
-    assert get_method("mat", metric="recall").thresholds(labelled).item() == 0
+    assert MAT(beta=1).thresholds(labelled).item() == pytest.approx(0.21)
+    assert MAT(beta=0.1).thresholds(labelled).item() == pytest.approx(0.71)  # precision
+    assert MAT(beta=9).thresholds(labelled).item() == pytest.approx(0.21)
+    assert MAT(metric="precision", support=1).thresholds(labelled).item() == pytest.approx(0.71)
+    assert MAT(metric="precision", support=2).thresholds(labelled).item() == pytest.approx(0.21)
+    assert MAT(metric="recall").thresholds(labelled).item() == 0
 
 
 @pytest.mark.parametrize("metric", ["fbeta", "precision", "recall"])
@@ -370,7 +395,7 @@ def test_mat_looks_at_all_items_of_a_large_labelled_part():
     y = (seen + 2 * torch.randn(seen.shape, generator=random) > 1).to(torch.int8)
     labelled = Labelled(y, named(2), scores=seen)
     expected = [by_hand("fbeta", 1.0, 1, y[:, k].tolist(), seen[:, k].sigmoid().tolist()) for k in range(2)]
-    assert get_method("mat", beta=1.0).thresholds(labelled).tolist() == expected
+    assert MAT(beta=1.0).thresholds(labelled).tolist() == expected
 
 
 def test_mat_sets_items_apart_on_request(small_problem, tiny, silent, tmp_path):

@@ -44,9 +44,9 @@ def test_two_runs_with_one_seed_are_identical_and_the_folder_is_complete(problem
     metrics = json.loads((first.path / "metrics.json").read_text())
     assert metrics["network"] == "ema"
     assert metrics["test"]["mAP"] == pytest.approx(log[-1]["test_map_ema"])
-    tags = (first.path / "pseudo_labels.csv").read_text().splitlines()
-    assert tags[0] == "image,tags,ignored"
-    assert len(tags) == 1 + len(problem.pile)
+    ledger = (first.path / "pseudo_labels.csv").read_text().splitlines()
+    assert ledger[0] == "image,tag,target,score,rank,flips"
+    assert list(dict.fromkeys(line.split(",")[0] for line in ledger[1:])) == [problem.name(k) for k in problem.pile]
     low, high = metrics["test"]["interval_90"]
     assert low < metrics["test"]["mAP"] < high
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tagspread._version import __version__
-from tagspread.cli import benching, first_steps, reporting, training, using
+from tagspread.cli import benching, embedding, exporting, first_steps, ledgering, reporting, training, using
 from tagspread.cli.common import say
 from tagspread.errors import TagspreadError
 
@@ -28,9 +28,9 @@ def tagspread(
     """A few tagged pictures, a large pile of untagged ones, one good tagger."""
 
 
-for command in (first_steps.demo, training.check, training.train, first_steps.methods):
+for command in (first_steps.demo, training.check, training.train, embedding.embed, first_steps.methods):
     app.command()(command)
-for use in (using.predict, using.evaluate, using.decide, reporting.report):
+for use in (using.predict, using.evaluate, using.decide, reporting.report, exporting.export, ledgering.ledger):
     app.command()(use)
 app.command(cls=benching.ManyValues)(benching.bench)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,10 +22,15 @@ from tagspread.cli.common import (
 )
 from tagspread.errors import TagspreadError
 
+if TYPE_CHECKING:
+    from tagspread.train.session import Run
+
 
 def check(
     images: Annotated[Path, typer.Argument(help="Folder of pictures, tagged and untagged.")],
-    labels: Annotated[Path, typer.Option(help="CSV, TSV or Parquet with the tags of some of them.")],
+    labels: Annotated[
+        Path, typer.Option(help="CSV, TSV, Parquet or Label Studio export with the tags of some of them.")
+    ],
     test_labels: Annotated[Path | None, typer.Option(help="The same with tags to evaluate on.")] = None,
     delimiter: Delimiter = "|",
     image_column: ImageColumn = None,
@@ -43,7 +48,9 @@ def check(
 
 def train(
     images: Annotated[Path | None, typer.Argument(help="Folder of pictures, tagged and untagged.")] = None,
-    labels: Annotated[Path | None, typer.Option(help="CSV, TSV or Parquet with the tags of some of them.")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV, TSV, Parquet or Label Studio export with the tags of some of them.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the run.")] = None,
     test_labels: Annotated[Path | None, typer.Option(help="The same with tags to evaluate on.")] = None,
     test_share: Annotated[float | None, typer.Option(help="Put this share of the tagged aside to test on.")] = None,
@@ -54,6 +61,7 @@ def train(
     allow_outside: Outside = False,
     method: Annotated[str | None, typer.Option(help="See `tagspread methods`; cap if not given.")] = None,
     preset: Annotated[str | None, typer.Option(help="default or paper.")] = None,
+    mode: Annotated[str | None, typer.Option(help="full, head (the network is frozen; no GPU needed) or auto.")] = None,
     backbone: Annotated[str | None, typer.Option(help="small, resnet50_v1 or any timm name.")] = None,
     weights: Annotated[str | None, typer.Option(help="pretrained, none or a file.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs with the pile.")] = None,
@@ -65,10 +73,13 @@ def train(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as ema_decay=0.99.")
     ] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder for decoded pictures.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder for decoded pictures and features.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
+    keep_better: Annotated[
+        bool, typer.Option("--keep-better", help="Keep the model without the untagged pictures if it is better.")
+    ] = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
@@ -77,7 +88,7 @@ def train(
 
     given = {
         "backbone": backbone, "weights": weights, "epochs": epochs, "warmup_epochs": warmup_epochs, "batch": batch,
-        "lr": lr, "image_size": image_size, "seed": seed, "method": method, "preset": preset,
+        "lr": lr, "image_size": image_size, "seed": seed, "method": method, "preset": preset, "mode": mode,
     }  # fmt: skip
     settings = {name: value for name, value in given.items() if value is not None} | _settings(set_ or [])
     data: dict[str, Any] = {"images": images, "labels": labels, "test_labels": test_labels, "test_share": test_share}
@@ -92,8 +103,18 @@ def train(
         arguments = data | settings | {"out": out, "cache": cache, "table_options": options}
     how: dict[str, Any] = {"device": device, "overwrite": overwrite, "resume": resume is not None, "quiet": quiet}
     with may_be_stopped("stopped and saved; go on with: tagspread train --resume {}"):
-        run = run_train(tensorboard=tensorboard, **arguments, **how)
+        keep_better |= arguments.pop("keep_better", False)
+        run = run_train(tensorboard=tensorboard, keep_better=keep_better, **arguments, **how)
+    _tell(run)
+
+
+def _tell(run: Run) -> None:
+    """Say how good the tagger is, and whether the untagged pictures had a part in that."""
+    from tagspread.train.gain import gain_in_words
+
     say(f"done: {run.path}")
+    if (words := gain_in_words(run.metrics)) is not None:
+        say(words)
     for part in ("test", "held_out"):
         if part in run.metrics and run.metrics[part]["mAP"] is not None:
             low, high = run.metrics[part]["interval_90"]
@@ -127,4 +148,6 @@ def _of_run(folder: Path) -> dict[str, Any]:
     facts = RunFolder(folder).read_json("config.json")
     if not facts["data"]:
         raise TagspreadError(f"{folder} was started from Python with its own data; resume it there, with resume=True.")
-    return {**facts["data"], **facts["settings"], "out": folder}
+    return {
+        **facts["data"], **facts["settings"], "out": folder, "keep_better": facts.get("keep_better", False)
+    }  # fmt: skip

@@ -25,7 +25,9 @@ def resampling_counts(rows: int, samples: int, seed: int, cells: int, device: to
         yield torch.zeros(size).scatter_add_(1, drawn, torch.ones(size)).to(device)
 
 
-def basic_interval(estimate: float, values: Tensor, confidence: float) -> tuple[float, float]:
+def basic_interval(
+    estimate: float, values: Tensor, confidence: float, bounds: tuple[float, float] = (0.0, 1.0)
+) -> tuple[float, float]:
     """Return the basic bootstrap interval: the spread of the resampled values, mirrored at the estimate.
 
     Average precision comes out too high on few positives, and higher still on resampled ones, where fewer
@@ -35,7 +37,7 @@ def basic_interval(estimate: float, values: Tensor, confidence: float) -> tuple[
     tail = (1 - confidence) / 2
     ends = torch.tensor([tail, 1 - tail], dtype=values.dtype, device=values.device)
     low, high = torch.nanquantile(values, ends).tolist()
-    return max(2 * estimate - high, 0.0), min(2 * estimate - low, 1.0)
+    return max(2 * estimate - high, bounds[0]), min(2 * estimate - low, bounds[1])
 
 
 def check_confidence(confidence: float) -> None:

@@ -111,6 +111,12 @@ def mean_average_precision_interval(
     >>> 0 < low < mean_average_precision([[0.9], [0.8], [0.4], [0.3]], [[1], [0], [1], [0]]) < high <= 1
     True
     """
+    means = resampled_means(scores, y, absent, samples, seed)
+    return basic_interval(mean_average_precision(scores, y, absent), means, confidence)
+
+
+def resampled_means(scores: ArrayLike, y: ArrayLike, absent: str, samples: int, seed: int) -> Tensor:
+    """Return the mAP of each of ``samples`` resampled data sets; a seed draws the same rows whatever the scores."""
     check_choice("absent", absent, ("skip", "zero"))
     checked, labels = _check(scores, y)
     drawings = resampling_counts(len(checked), samples, seed, CELLS_AT_ONCE, checked.device)
@@ -119,7 +125,7 @@ def mean_average_precision_interval(
     for drawn in drawings:
         per_class = torch.stack([column.average_precision(drawn) for column in columns])
         means.append(per_class.nanmean(0) if absent == "skip" else per_class.nan_to_num(0.0).mean(0))
-    return basic_interval(mean_average_precision(scores, y, absent), torch.cat(means), confidence)
+    return torch.cat(means)
 
 
 def average_precision_interval(

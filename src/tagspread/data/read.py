@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 
+from tagspread.data import label_studio
 from tagspread.data.rows import LongRows, NameRule, Source, WideRows
 from tagspread.data.shape import Shape, Wanted, find_shape, looks_like_picture, wanted
 from tagspread.data.table import LabelTable
 from tagspread.errors import TagspreadError
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".json")
+LEDGER_COLUMNS = ("image", "tag", "target", "score", "rank", "flips")  # of what a run writes about its pile
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 SAMPLE = 200  # rows that are looked at before it is decided which column is what
 MAGIC = {
@@ -46,9 +48,18 @@ def read(
         from tagspread.data.frame import read_parquet
 
         return read_parquet(source, images, delimiter, options, allow_outside)
+    if suffix == ".json":
+        return label_studio.read_json(source, images, options, allow_outside)
     separator = separator_of(source)
     lines = lines_of(source, separator)
     header = header_of(source, next(lines, None), separator)
+    if label_studio.is_export(header):
+        return label_studio.read_rows(source, images, header, lines, options, allow_outside)
+    if tuple(header) == LEDGER_COLUMNS:
+        raise TagspreadError(
+            f"{source} is what a run took its untagged pictures for, not labels that a person gave; correct it in "
+            "Label Studio (tagspread ledger RUN --label-studio FILE) and give the file that comes back."
+        )
     sample = list(islice(lines, SAMPLE))
     if not sample:
         raise TagspreadError(f"{source} has no rows below its header line.")

@@ -176,7 +176,7 @@ def read_table(
 
     Args:
         file: the table, with a header line: ``.csv`` (commas, semicolons or tabs), ``.tsv`` or ``.txt`` (tabs),
-            ``.parquet``.
+            ``.parquet``; or what Label Studio exports, as ``.json`` or ``.csv``.
         images: the folder the paths start from.
         delimiter: what separates tags in the long shape; None if each cell is one tag.
         image_column: the column with the pictures; else the first that holds names of picture files, or the first.

@@ -10,7 +10,7 @@ each fit starting from the last one, until the targets stop moving.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -107,6 +107,7 @@ def spread(
     max_rounds: int = 5,
     tolerance: float = 0.0,
     state: State | None = None,
+    watch: Callable[[int, Targets, Tensor], None] | None = None,
 ) -> Fitted:
     """Let the labels spread to the pile, in rounds.
 
@@ -121,6 +122,7 @@ def spread(
         max_rounds: at most so many.
         tolerance: the share of the pile's entries that may still move when it is called done.
         state: the method's, if it has been started already.
+        watch: is shown each round's number, targets and scores of the pile.
     """
     if not settings.uses_pile or not len(pile):
         return Fitted(start)
@@ -131,12 +133,15 @@ def spread(
     settled = torch.zeros(len(pile), dtype=torch.int64)
     for number in range(1, max_rounds + 1):
         seen = scores(known, layers) if method.reads_labelled else None
-        targets = method.targets(scores(pile, layers), replace(stand, epoch=number - 1, scores=seen), state)
+        found = scores(pile, layers)
+        targets = method.targets(found, replace(stand, epoch=number - 1, scores=seen), state)
         targets = targets._replace(labels=_as_constant(targets.labels, constant))
         moved: Tensor | None = None if before is None else targets.labels != before.labels
         share = 1.0 if moved is None else float(moved.float().mean())
         if moved is not None and share <= tolerance:
             break
+        if watch is not None:
+            watch(number, targets, found)
         settled[slice(None) if moved is None else moved.any(1).cpu()] = number
         pile_part = Part(pile, _without(targets.labels, constant), targets.weight, settings.pile_weight)
         layers = head.fit([Part(known, _without(y, constant)), pile_part], layers, settings.pile_ridge)

@@ -30,9 +30,11 @@ def method_of_file(name: str) -> type[Method]:
         )
     if not wanted and len(found) == 1:
         return next(iter(found.values()))
+    if not wanted:
+        raise TagspreadError(f"{path} defines {', '.join(found)}; say which one you mean, as {path}:CLASS.")
     if wanted not in found:
-        meant = did_you_mean(wanted, found) if wanted else ""
-        raise TagspreadError(f"{path} defines {', '.join(found)}, no method {wanted!r}.{meant} Write {path}:CLASS.")
+        meant = did_you_mean(wanted, found)
+        raise TagspreadError(f"{path} defines {', '.join(found)}, but no method {wanted!r}.{meant}")
     return found[wanted]
 
 

@@ -25,7 +25,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tagspread.errors import check_choice
+from tagspread.errors import TagspreadError, check_choice
 from tagspread.methods.base import EntryLoss, Labelled, Method, State, Targets, check_share
 from tagspread.methods.top import top_targets
 
@@ -114,12 +114,14 @@ class LLCp(LLR):
 
     def loss(self, output: Tensor, targets: Targets, loss: EntryLoss, state: State) -> Tensor:
         """Turn the entries with a large loss into positives, and write that down."""
-        corrected = state["corrected"][targets.places]
+        if (places := targets.places) is None:
+            raise TagspreadError("llcp writes down what it corrects, and must be told which rows of the pile it sees.")
+        corrected = state["corrected"][places]
         labels = torch.where(corrected & (targets.labels == 0), 1, targets.labels)
         flipped = unbelievable(loss(output, labels, targets.weight), labels, state)
         # a batch that reaches into the next pass may hold a row twice: both of them write what either has found
-        twins = (targets.places[:, None] == targets.places).float()
-        state["corrected"][targets.places] = corrected | (twins @ flipped.float() > 0)
+        twins = places.unsqueeze(0).eq(places.unsqueeze(1)).float()
+        state["corrected"][places] = corrected | (twins @ flipped.float() > 0)
         return loss(output, torch.where(flipped, 1, labels), targets.weight)
 
 

@@ -90,3 +90,11 @@ def restore_optimizer(
     groups = [{k: tuple(v) if k == "betas" else v for k, v in group.items()} for group in groups]
     merged = [{**mine, **saved} for mine, saved in zip(own, groups, strict=True)]
     optimizer.load_state_dict({"state": state, "param_groups": merged})
+
+
+def restore_random(saved: Checkpoint, device: torch.device) -> None:
+    """Let the random numbers go on where they were."""
+    random = saved.under("rng")
+    torch.set_rng_state(random["cpu"])
+    if "cuda" in random and device.type == "cuda":
+        torch.cuda.set_rng_state(random["cuda"], device)

@@ -27,6 +27,7 @@ _CHOICES = {
     "reduction": ("sum", "mean_mean"),
     "batch_norm": ("batch", "frozen"),
     "normalize": ("weights", "imagenet", "none"),
+    "mode": ("full", "head", "auto"),
     "start": ("warmup", "fitted_head"),
     "warm_start_from": ("raw", "ema"),
     "selection": ("last", "held_out", "test_best"),
@@ -51,6 +52,8 @@ class TrainConfig:
     image_size: int = 224
     normalize: str = "weights"  # what the weights were trained with; "none" feeds 0..1
     batch_norm: str = "batch"  # "frozen" keeps the statistics of the start
+
+    mode: str = "full"  # "head" leaves the network as it is; "auto" does that where there is no GPU and a large pile
 
     # length and batches
     start: str = "warmup"  # or "fitted_head": a linear head fitted by the method on frozen features
@@ -170,6 +173,7 @@ PAPER: dict[str, Any] = {
 }
 
 DEFAULT: dict[str, Any] = {
+    "mode": "auto",
     # a head fitted on frozen features is better after seconds than a warm-up is after minutes, and a random head
     # would first undo part of the pretrained network
     "start": "fitted_head",
@@ -191,6 +195,9 @@ DEFAULT: dict[str, Any] = {
 PRESETS: dict[str, dict[str, Any]] = {"paper": PAPER, "default": DEFAULT}
 
 
+_OF_FULL_TRAINING = ("epochs", "warmup_epochs", "batch", "batch_labeled", "lr", "lr_head", "start")
+
+
 def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
     """Return a preset with your settings on top.
 
@@ -208,4 +215,6 @@ def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
     if isinstance(method, str):
         values |= find_method(method).recipe
         settings["method"] = whole_name(method)  # a run may be resumed from another folder
+    if any(name in settings for name in _OF_FULL_TRAINING):
+        values["mode"] = "full"  # who says how long to train wants the network trained
     return TrainConfig.from_dict(values | settings)

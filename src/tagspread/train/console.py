@@ -46,6 +46,10 @@ class Watcher:
         """Show how many pictures are tagged."""
         self._show("tagging", done, total)
 
+    def embedding(self, done: int, total: int) -> None:
+        """Show how many pictures the frozen network has looked at."""
+        self._show("looking", done, total)
+
     def step(self, epoch: int, seen: int, total: int) -> None:
         """Show how far the run is: pictures trained on, of all epochs."""
         self._show(f"training, epoch {epoch}", seen, total)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
@@ -24,7 +23,9 @@ OURS = (
     "model.safetensors",
     "ema.safetensors",
     "best.safetensors",
+    "labelled_only.safetensors",
     "pseudo_labels.csv",
+    "report.html",
     "checkpoint/state.safetensors",
     "checkpoint/state.writing",
 )
@@ -111,15 +112,18 @@ class RunFolder:
             fresh.unlink(missing_ok=True)
             raise self._not_written(name, error) from None
 
-    def write_pseudo_labels(self, names: list[str], classes: tuple[str, ...], targets: np.ndarray) -> None:
-        """Write what the pile was last trained on: each picture's pseudo-tags, and those that were left open."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("image", "tags", "ignored"))
-        labels = np.array(classes)
-        for name, row in zip(names, targets, strict=True):
-            writer.writerow((name, "|".join(labels[row >= 0.5]), "|".join(labels[row == -1])))  # some targets are soft
-        self._write("pseudo_labels.csv", text.getvalue())
+    def write_csv(self, name: str, header: Iterable[str], lines: Iterable[Iterable[object]]) -> None:
+        """Write a table line by line, and put it in its place when it is whole."""
+        fresh = self.path / (name + ".writing")
+        try:
+            with fresh.open("w", newline="", encoding="utf-8") as opened:
+                writer = csv.writer(opened, lineterminator="\n")
+                writer.writerow(header)
+                writer.writerows(lines)
+            fresh.replace(self.path / name)
+        except OSError as error:
+            fresh.unlink(missing_ok=True)
+            raise self._not_written(name, error) from None
 
     def _write(self, name: str, text: str) -> None:
         fresh = self.path / (name + ".writing")

@@ -2,13 +2,17 @@
 
 Features of each picture and its mirror image are standardised; the rounds are those of :mod:`tagspread.linear.rounds`,
 first over the labelled rows (a probe), then with the pile, a few times over. Seconds, and the same answer every time.
+On the way the network gets, for a moment, the head that the labelled part alone gives, so that it can be kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+from tagspread.linear.heads import Layers
 from tagspread.linear.logistic import LinearHead
 from tagspread.linear.rounds import Settings, probe, spread
 from tagspread.linear.rows import DenseRows
@@ -22,11 +26,23 @@ ROUNDS = 5
 
 
 def fit_head(
-    network: TagNet, problem: Problem, config: TrainConfig, method: Method, state: State, device: torch.device
+    network: TagNet,
+    problem: Problem,
+    config: TrainConfig,
+    method: Method,
+    state: State,
+    device: torch.device,
+    before_pile: Callable[[], None],
 ) -> None:
-    """Set the linear head of ``network`` to the one fitted on its own features."""
+    """Set the linear head of ``network`` to the one fitted on its own features.
+
+    If the method uses the pile, ``before_pile`` is called while the head is the one of the labelled part alone.
+    """
     known = _features(network, problem, config, device, pile=False)
     y = torch.from_numpy(problem.y[problem.labelled]).to(device)
+    if method.uses_pile:
+        set_head(network, *probe_alone(known, y, Settings(method).ridge))
+        before_pile()
     pile = _features(network, problem, config, device, pile=True) if method.uses_pile else known[:, :0]
     everything = torch.cat([known, pile], dim=1).flatten(0, 1)
     mean, std = everything.mean(0), everything.std(0).clamp(min=1e-6)
@@ -37,7 +53,20 @@ def fit_head(
     fitted = spread(
         labelled_rows, y, pile_rows, settings, start, head=head, classes=problem.classes, max_rounds=ROUNDS, state=state
     )
-    ((weight, bias),) = fitted.layers
+    set_head(network, fitted.layers, mean, std)
+
+
+def probe_alone(known: Tensor, y: Tensor, ridge: float) -> tuple[Layers, Tensor, Tensor]:
+    """Return the head fitted on labelled rows that are standardised by themselves: the pile has no part in it."""
+    rows = known.flatten(0, 1)
+    mean, spread_out = rows.mean(0), rows.std(0, correction=0)
+    std = torch.where(spread_out > 1e-6, spread_out, 1.0)  # a feature that is silent in all of them says nothing
+    return probe(DenseRows((known - mean) / std), y, ridge, LinearHead()), mean, std
+
+
+def set_head(network: TagNet, layers: Layers, mean: Tensor, std: Tensor) -> None:
+    """Give the network a head that was fitted on standardised features."""
+    ((weight, bias),) = layers
     with torch.no_grad():  # standardisation becomes part of the head
         network.head.weight.copy_(weight / std)
         network.head.bias.copy_(bias - (weight * (mean / std)).sum(1))

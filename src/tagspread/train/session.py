@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,22 +13,28 @@ import torch
 from torch import nn
 
 from tagspread._version import __version__
-from tagspread.core.metrics import mean_average_precision, mean_average_precision_interval
 from tagspread.errors import TagspreadError
 from tagspread.methods import get_method
 from tagspread.methods.base import Labelled, Method
-from tagspread.predict.decision import facts_of_run
 from tagspread.train.config import LOSSES, TrainConfig
 from tagspread.train.console import Watcher
+from tagspread.train.finish import finish
 from tagspread.train.folder import RunFolder
 from tagspread.train.frozen import FeatureNet, on_features, whole_model
+from tagspread.train.gain import LABELLED_ONLY
 from tagspread.train.head import fit_head
+from tagspread.train.head_mode import as_features, fit_on_features, resolve_mode
 from tagspread.train.loop import train_loop
 from tagspread.train.problem import Problem
 from tagspread.train.stages import plan_stages, size_notes
 from tagspread.train.state import TrainState
 from tagspread.vision.backbones import TagNet, build_network
 from tagspread.vision.heads import LinearHead
+
+NO_GPU = (
+    "there is no GPU and the pile has {:,} pictures: the network stays as it is and a head is fitted on what it sees; "
+    "--mode full trains all of it."
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,8 @@ def run_training(
     watcher: Watcher | None = None,
     tensorboard: bool = False,
     after: str | Path | None = None,
+    keep_better: bool = False,
+    cache: Path | None = None,
 ) -> Run:
     """Train on ``problem`` as ``config`` says and leave everything in the folder ``out``.
 
@@ -81,6 +88,8 @@ def run_training(
         tensorboard: also write the figures of each epoch for TensorBoard.
         after: folder of a finished labelled-only run of the same data and settings, whose end is taken for the end of
             the warm-up, so that several methods share one.
+        cache: where features are kept, if the head alone is trained; the run's folder if not given.
+        keep_better: let the model that labels alone made be the run's, if it is better on what was kept from training.
     """
     device, watcher, folder = device or choose_device(), watcher or Watcher(), RunFolder(out)
     method = get_method(config.method, **config.method_options)
@@ -90,7 +99,10 @@ def run_training(
         problem = problem.set_apart(method.share_apart, config.seed)
     if config.selection == "test_best" and not len(problem.test):
         raise TagspreadError("selection is 'test_best' but there is no test part; give one, or choose 'last'.")
+    asked, config = config.mode, resolve_mode(config, problem, method, device)
     notes = _check_everything(problem, config, method)
+    if asked == "auto" and config.mode == "head":
+        notes.append(NO_GPU.format(len(problem.pile)))
     if tensorboard:
         _tensorboard_class()
     if resume and folder.is_run and not folder.checkpoint.exists():
@@ -101,19 +113,15 @@ def run_training(
             torch.manual_seed(config.seed)
             network = _build(problem, config, method, fresh=not resume)
             if not resume:
-                folder.create(overwrite, bytes_needed=12 * _size_in_bytes(network))
-                folder.write_json("config.json", _facts(config, about))
+                folder.create(overwrite, bytes_needed=13 * _size_in_bytes(network))
+                folder.write_json("config.json", _facts(config, about, keep_better))
                 for note in notes:
                     watcher.note(f"note: {note}")
-            learnt, student = problem, network
-            if method.on_features:
-                learnt, student = on_features(network, problem, config, device), FeatureNet(network)
-            if config.start == "fitted_head" and not resume:
-                _fit_head(student, learnt, config, method, device, watcher)
-            state = TrainState(student, learnt, config, device, folder.checkpoint)
+            learnt, state = _ready(network, problem, config, folder, device, watcher, cache, fresh=not resume)
             state.begin_from(resume, None if after is None else RunFolder(after).checkpoint)
             train_loop(learnt, state, watcher, _recorder(folder, state, tensorboard))
-            return _finish(problem, learnt, network, folder, state)
+            how: dict[str, Any] = {"keep_better": keep_better, "images": (about or {}).get("images")}
+            return Run(folder.path, finish(problem, learnt, network, folder, state, **how), state.log)
     except (torch.OutOfMemoryError, MemoryError):
         raise TagspreadError(
             f"out of memory on {device}. Lower batch (now {config.batch}), score_batch ({config.score_batch}) or "
@@ -121,6 +129,37 @@ def run_training(
         ) from None
     finally:
         watcher.close()
+
+
+def _ready(
+    network: TagNet,
+    problem: Problem,
+    config: TrainConfig,
+    folder: RunFolder,
+    device: torch.device,
+    watcher: Watcher,
+    cache: Path | None,
+    *,
+    fresh: bool,
+) -> tuple[Problem, TrainState]:
+    """Return what the student learns from (pictures, or features of a frozen network), and the student at its start."""
+    learnt, student, views = problem, network, []
+    method = get_method(config.method, **config.method_options)
+    if config.mode == "head":
+        learnt, views = as_features(network, problem, config, device, cache or folder.path, watcher)
+    elif method.on_features:
+        learnt = on_features(network, problem, config, device)
+    if learnt is not problem:
+        student = FeatureNet(network)
+    keep = partial(_keep_labelled_only, folder, network, student)
+    if fresh and config.start == "fitted_head" and config.mode != "head":
+        _fit_head(student, learnt, config, method, device, watcher, keep)
+    state = TrainState(student, learnt, config, device, folder.checkpoint)
+    if fresh and config.mode == "head":
+        fit_on_features(student, learnt, views, config, state, keep, watcher)
+    if config.start == "warmup" and config.warmup_epochs:
+        state.before_pile = keep
+    return learnt, state
 
 
 def _recorder(folder: RunFolder, state: TrainState, tensorboard: bool) -> Callable[[dict[str, Any]], None]:
@@ -180,11 +219,17 @@ def _build(problem: Problem, config: TrainConfig, method: Method, *, fresh: bool
 
 
 def _fit_head(
-    network: TagNet, problem: Problem, config: TrainConfig, method: Method, device: torch.device, watcher: Watcher
+    network: TagNet,
+    problem: Problem,
+    config: TrainConfig,
+    method: Method,
+    device: torch.device,
+    watcher: Watcher,
+    before_pile: Callable[[], None],
 ) -> None:
     begun = time.perf_counter()
     state = {name: value.to(device) for name, value in method.start(_labelled(problem)).items()}
-    fit_head(network.to(device), problem, config, method, state, device)
+    fit_head(network.to(device), problem, config, method, state, device, before_pile)
     watcher.note(f"head fitted on the frozen network's features in {time.perf_counter() - begun:.1f} s")
 
 
@@ -193,49 +238,14 @@ def _labelled(problem: Problem) -> Labelled:
     return Labelled(y, problem.classes, pile_size=len(problem.pile))
 
 
-def _finish(problem: Problem, learnt: Problem, network: TagNet, folder: RunFolder, state: TrainState) -> Run:
-    """Choose the model as the selection says, measure it once, write everything down."""
-    config = state.config
-    folder.write_log(state.log)
-    folder.write_model("model.safetensors", whole_model(network, state.student))
-    folder.write_model("ema.safetensors", whole_model(network, state.ema.model))
-    chosen, which = state.ema.model, "ema"
-    if state.best:
-        chosen.load_state_dict(state.best)
-        which = [line["best_is"] for line in state.log if "best_is" in line][-1]
-        folder.write_model("best.safetensors", whole_model(network, chosen))
-    seconds = sum(line["seconds"] for line in state.log)
-    metrics: dict[str, Any] = {"selection": config.selection, "network": which, "seconds": round(seconds, 1)}
-    if config.selection != "last":
-        metrics["warning"] = {
-            "test_best": "chosen on the test part, as the published code does: optimistic, for comparison only",
-            "held_out": "the held-out figure is of the part the model was chosen on: optimistic",
-        }[config.selection]
-    for part, rows in (("test", problem.test), ("held_out", problem.held_out)):
-        if not len(rows):
-            continue
-        scores = state.score(chosen, learnt.store, rows)
-        truth = torch.from_numpy(problem.y[rows]).to(state.device)
-        value, skipped = mean_average_precision(scores, truth, return_skipped=True)
-        known = not math.isnan(value)  # no class has a positive there
-        metrics[part] = {
-            "mAP": value if known else None,
-            "interval_90": mean_average_precision_interval(scores, truth, samples=200) if known else None,
-            "classes_without_positive": skipped,
-            "pictures": len(rows),
-        }
-    folder.write_json("metrics.json", metrics)
-    if state.targets is not None:
-        names = [problem.name(int(row)) for row in problem.pile]
-        folder.write_pseudo_labels(names, problem.classes, state.targets.labels.cpu().numpy())
-    model = folder.path / ("best.safetensors" if state.best else "ema.safetensors")
-    logits_of = partial(state.score, chosen, learnt.store)
-    folder.write_json("labels.json", facts_of_run(problem, config, network, model, logits_of))
-    return Run(folder.path, metrics, state.log)
+def _keep_labelled_only(folder: RunFolder, network: TagNet, student: TagNet) -> None:
+    folder.write_model(LABELLED_ONLY, whole_model(network, student))
 
 
-def _facts(config: TrainConfig, about: dict[str, Any] | None) -> dict[str, Any]:
-    return {"tagspread": __version__, "settings": config.to_dict(), "data": about or {}}
+def _facts(config: TrainConfig, about: dict[str, Any] | None, keep_better: bool) -> dict[str, Any]:
+    return {
+        "tagspread": __version__, "settings": config.to_dict(), "data": about or {}, "keep_better": keep_better
+    }  # fmt: skip
 
 
 def _size_in_bytes(network: nn.Module) -> int:

@@ -57,7 +57,7 @@ def plan_stages(problem: Problem, config: TrainConfig, method: Method) -> list[S
     elif config.epochs and not stages:
         batch = min(config.batch, n)
         stages.append(Stage("main", config.epochs, -(-n // batch), batch, 0, config.cutout > 0, length))
-    if not stages:
+    if not stages and config.mode != "head":
         raise TagspreadError("warmup_epochs and epochs leave nothing to train; give at least one epoch.")
     return stages
 

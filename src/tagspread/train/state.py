@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,14 @@ from tagspread.train.checkpoint import (
     load_checkpoint,
     optimizer_tensors,
     restore_optimizer,
+    restore_random,
     save_checkpoint,
 )
 from tagspread.train.config import LOSSES, TrainConfig
 from tagspread.train.ema import EMA
 from tagspread.train.optim import make_optimizer, make_schedule, train_mode
 from tagspread.train.problem import Problem
+from tagspread.train.same import ONLY_WITH_PILE, check_same
 from tagspread.train.score import score
 from tagspread.train.stages import Stage, plan_stages
 from tagspread.train.step import Step
@@ -55,6 +57,7 @@ class TrainState:
         self.epoch = self.step = self.read_labelled = self.read_pile = 0
         self.loss_sum: Tensor | float = 0.0  # on the device while an epoch runs
         self.begun = False
+        self.before_pile: Callable[[], None] = lambda: None  # told when the student has learnt from labels alone
         self.student_step: StudentStep
         started = self.method.start(self.labelled_part(problem))
         self.method_state: State = {k: v.to(device) for k, v in started.items()}
@@ -92,12 +95,12 @@ class TrainState:
 
     def labelled_part(self, problem: Problem) -> Labelled:
         """Return what the method may know of the labelled part, and where training stands."""
-        main = self.stages[-1]
+        length = self.stages[-1].epochs if self.stages else 1
         return Labelled(
             torch.from_numpy(problem.y[problem.labelled]),
             problem.classes,
             epoch=max(0, self.epoch - sum(stage.epochs for stage in self.stages[:-1])),
-            epochs=main.epochs,
+            epochs=length,
             pile_size=len(problem.pile),
         )
 
@@ -129,6 +132,7 @@ class TrainState:
         if self.stage_index > 0 and self.config.warm_start_from == "ema":
             self.student.load_state_dict(self.ema.model.state_dict())
         if self.stages[self.stage_index].uses_pile:
+            self.before_pile()
             self.method.begin_pile(self.student)
         self.ema.restart()
         self._make_step()
@@ -252,7 +256,7 @@ class TrainState:
 
     def restore(self, saved: Checkpoint) -> None:
         """Take everything over from a checkpoint of the same data and configuration."""
-        self._check_same(saved.facts)
+        check_same(saved.facts, self.fingerprint, self.config, self.file.parent)
         self.student.load_state_dict(saved.under("student"))
         self.ema.model.load_state_dict(saved.under("ema"))
         self.best = saved.under("best")
@@ -272,17 +276,11 @@ class TrainState:
                 restore_optimizer(optimizer, saved.under(f"optimizer{i}"), groups)
             for schedule, facts in zip(self.schedules, saved.facts["schedules"], strict=True):
                 schedule.load_state_dict(facts)
-        self._restore_random(saved)
-
-    def _restore_random(self, saved: Checkpoint) -> None:
-        random = saved.under("rng")
-        torch.set_rng_state(random["cpu"])
-        if "cuda" in random and self.device.type == "cuda":
-            torch.cuda.set_rng_state(random["cuda"], self.device)
+        restore_random(saved, self.device)
 
     def start_after(self, saved: Checkpoint) -> None:
         """Take the end of another run's warm-up for the end of this one's: same data, same settings until there."""
-        self._check_same(saved.facts, apart_from=_ONLY_WITH_PILE)
+        check_same(saved.facts, self.fingerprint, self.config, self.file.parent, apart_from=ONLY_WITH_PILE)
         warmup = self.stages[0]
         if warmup.uses_pile or saved.facts["epoch"] != warmup.epochs or not self.method.shares_warmup:
             raise TagspreadError(
@@ -293,36 +291,7 @@ class TrainState:
         self.ema.model.load_state_dict(saved.under("ema"))
         self.log = saved.facts["log"]
         self.epoch, self.read_labelled = saved.facts["epoch"], saved.facts["read_labelled"]
-        self._restore_random(saved)
-
-    def _check_same(self, facts: dict[str, Any], apart_from: tuple[str, ...] = ()) -> None:
-        if facts["data"] != self.fingerprint:
-            raise TagspreadError(
-                f"the checkpoint in {self.file.parent} is of other data (other pictures, labels, classes or split); "
-                "resume with the data it was started on, or start a new run in another folder."
-            )
-        now = TrainConfig.from_dict(facts["config"])
-        changed = [
-            f"{f.name} ({getattr(now, f.name)!r} then, {getattr(self.config, f.name)!r} now)"
-            for f in dataclasses.fields(TrainConfig)
-            if f.name not in apart_from and getattr(now, f.name) != getattr(self.config, f.name)
-        ]
-        if changed:
-            raise TagspreadError(
-                f"the checkpoint in {self.file.parent} was made with other settings: {', '.join(changed)}. "
-                "Resume without changing them, or start a new run in another folder."
-            )
+        restore_random(saved, self.device)
 
 
-_ONLY_WITH_PILE = (
-    "method",
-    "method_options",
-    "epochs",
-    "schedule_epochs",
-    "batch",
-    "batch_labeled",
-    "pile_weight",
-    "warm_start_from",
-    "teacher_flips",
-)
 _COUNTERS = ("epoch", "step", "read_labelled", "read_pile", "begun", "figures")

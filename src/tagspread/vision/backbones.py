@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.vision.augment import Views
 from tagspread.vision.heads import LinearHead, MLDecoder
+from tagspread.vision.offline import packaged_file, packaged_weights
 from tagspread.vision.weights import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -150,9 +151,15 @@ def _backbone(name: str, plan: _Plan, weights: str) -> tuple[nn.Module, Weights]
         if weights not in ("none", "pretrained"):
             raise TagspreadError("backbone 'small' has no pretrained weights; it trains from scratch, so give 'none'.")
         return SmallNet(), Weights({}, (0.5,) * 3, (0.5,) * 3)
-    if weights == "pretrained" and plan.download == "timm":
-        return timm_download(name), Weights({})
     import timm
+
+    if weights == "pretrained" and plan.download == "timm":
+        if packaged_file(name) is None:
+            return timm_download(name), Weights({})
+        found = packaged_weights(name, timm.create_model(name, pretrained=False))
+        network = timm.create_model(name, pretrained=False, num_classes=0)
+        _load(network, found, name)
+        return network, found
 
     network = timm.create_model(plan.architecture, pretrained=False, num_classes=0)
     if name == "resnet50_v1":

@@ -41,7 +41,7 @@ class MLDecoder(nn.Module):
         """Return one embedding per picture and class (B x classes x embedding)."""
         convolutional = features.ndim == 4 and features.shape[1] == self.channels
         places = self.project(features.flatten(2).transpose(1, 2) if convolutional else features.flatten(1, -2))
-        query = self.norm_query(self.queries).expand(len(features), -1, -1)
+        query = self.norm_query(self.queries).expand(features.shape[0], -1, -1)  # not len: tracing would fix it
         attended = self.norm_attended(query + self.attention(query, places, places, need_weights=False)[0])
         return self.norm_out(attended + self.feed_forward(attended))  # type: ignore[no-any-return]
 

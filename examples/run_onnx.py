@@ -1,0 +1,18 @@
+"""Tag pictures with an exported file, without tagspread or PyTorch: python run_onnx.py tags.onnx photo.jpg ..."""
+
+import json
+import sys
+
+import numpy as np
+import onnxruntime  # type: ignore[import-untyped]
+from PIL import Image, ImageOps
+
+session = onnxruntime.InferenceSession(sys.argv[1])
+about = {name: json.loads(text) for name, text in session.get_modelmeta().custom_metadata_map.items()}
+classes, thresholds = np.array(about["classes"]), np.array(about["thresholds"], float)  # null: NaN, never reached
+height, width = about["image_size"]
+for file in sys.argv[2:]:
+    photo = ImageOps.exif_transpose(Image.open(file)).convert("RGB")
+    picture = np.asarray(photo.resize((width, height), Image.Resampling.BILINEAR))  # or leave that to the file
+    probabilities = session.run(None, {"pictures": picture[None]})[0][0]
+    print(file, *classes[probabilities >= thresholds], sep="\t")

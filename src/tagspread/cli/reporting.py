@@ -1,0 +1,50 @@
+"""The command that shows a run: ``report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tagspread.cli.common import Quiet, may_be_stopped, say
+
+
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Page to write, .html; by default report.html in RUN.")
+    ] = None,
+    labels: Annotated[Path | None, typer.Option(help="Table with tags to judge by, if not the run's own.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="Folder the table's paths start from; by default the run's.")
+    ] = None,
+    no_pictures: Annotated[
+        bool, typer.Option("--no-pictures", help="Score and show no picture: only what the run folder tells.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is already there.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write one page about a run: figures, charts, pictures; for any browser, without a network."""
+    from tagspread.report.page import write_report
+    from tagspread.train.console import Watcher
+
+    watcher = Watcher(quiet)
+    with may_be_stopped("stopped; nothing was written"):
+        try:
+            written = write_report(
+                run,
+                out,
+                labels=labels,
+                images=images,
+                pictures=not no_pictures,
+                device=device,
+                overwrite=overwrite,
+                progress=watcher.tagging,
+            )
+        finally:
+            watcher.close()
+    for what, why in written.missing:
+        watcher.note(f"note: not shown: {what[:1].lower()}{what[1:]} ({why})")
+    say(str(written.path))

@@ -1,0 +1,152 @@
+"""The model card of a run: what it was trained on, how good it is, what it must not be trusted with.
+
+Every figure is one that the run, or an evaluation of it, wrote down. What is not known is not guessed but said.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tagspread._version import __version__
+from tagspread.errors import TagspreadError
+from tagspread.methods import METHODS
+from tagspread.predict.artefact import Artefact
+from tagspread.predict.tables import in_one_motion
+from tagspread.report.gather import Told, read_run
+from tagspread.report.known import find_known
+from tagspread.report.words import duration, hundredths
+from tagspread.train.folder import RunFolder
+
+CARD = "README.md"
+TEMPLATE = "card.md.j2"
+PARTS = {"test": "test pictures", "held_out": "labelled pictures that were held out"}
+UNTOLD: dict[str, Any] = {"chosen_on": None, "classes_with_pooled_threshold": [], "classes_never_chosen": []}
+
+
+class Measured(NamedTuple):
+    """The mean average precision on some pictures, in 0..1, with the ends of its 90 % interval."""
+
+    value: float
+    low: float | None
+    high: float | None
+    pictures: int
+    words: str
+
+
+def write_card(
+    run: Path, artefact: Artefact, settings: dict[str, Any], figures: str | Path | None, title: str, file: Path
+) -> None:
+    """Write the model card of a run.
+
+    Args:
+        run: its folder.
+        artefact: its tags and thresholds.
+        settings: how it was trained, as it may be shown to others.
+        figures: a file with what ``tagspread evaluate --json`` printed, if there is one.
+        title: what to call it.
+        file: where to.
+    """
+    judged = None if figures is None else read_figures(figures, artefact.classes)
+    told = read_run(run) if RunFolder(run).is_run else None
+    content = {
+        "title": title,
+        "facts": artefact.facts,
+        "decision": UNTOLD | artefact.facts.get("decision", {}),
+        "fitted_on": artefact.facts["calibration"].get("fitted_on"),
+        "size": " x ".join(map(str, artefact.shape[1:])),
+        "settings": settings,
+        "summary": METHODS[name].summary if (name := settings.get("method")) in METHODS else None,
+        "measured": _measured(told, judged),
+        "judged": judged,
+        "warning": None if told is None else told.metrics.get("warning"),
+        "rows": _rows(artefact, judged),
+        "version": __version__,
+        **_data(told),
+    }
+    with in_one_motion(file) as opened:
+        opened.write(_render(content).encode("utf-8", "replace"))
+
+
+def read_figures(file: str | Path, classes: tuple[str, ...]) -> dict[str, Any]:
+    """Return what ``tagspread evaluate --json`` printed about a run with these classes."""
+    try:
+        figures = json.loads(Path(file).read_text(encoding="utf-8"))
+        names = tuple(one["name"] for one in figures["classes"])
+        wanted = ("map", "map_low", "map_high", "pictures", "decisions", "calibration_error", "absent", "trained_on")
+        missing = [name for name in wanted if name not in figures]
+    except FileNotFoundError:
+        raise TagspreadError(f"--figures: there is no file {file}.") from None
+    except (OSError, ValueError, KeyError, TypeError):
+        names, missing = (), ["classes"]
+    if missing:
+        raise TagspreadError(
+            f"--figures {file} is not what 'tagspread evaluate RUN --labels FILE --json' prints ({missing[0]} is "
+            "missing); write that into a file."
+        )
+    if names != classes:
+        raise TagspreadError(f"--figures {file} is of a run with other tags; evaluate this one.")
+    return dict(figures)
+
+
+def _measured(told: Told | None, judged: dict[str, Any] | None) -> list[Measured]:
+    found = []
+    if judged is not None and judged["map"] is not None:
+        words = "labelled pictures, by tagspread evaluate"
+        found.append(Measured(judged["map"], judged["map_low"], judged["map_high"], judged["pictures"], words))
+    for part, words in PARTS.items():
+        known = None if told is None else told.metrics.get(part)
+        if known and known.get("mAP") is not None:
+            low, high = known.get("interval_90") or (None, None)
+            found.append(Measured(known["mAP"], low, high, known.get("pictures", 0), words))
+    return found
+
+
+def _data(told: Told | None) -> dict[str, Any]:
+    """Return how much was trained on, and how long; None where the run no longer tells."""
+    if told is None:
+        return {"labelled": None, "pile": None, "epochs": 0, "time": None}
+    trained = find_known(told).trained
+    seconds = sum(line.get("seconds", 0) for line in told.log)
+    return {
+        "labelled": None if trained is None else len(trained),
+        "pile": None if told.pile is None else told.pile.size,
+        "epochs": len(told.log),
+        "time": duration(seconds) if told.log else None,
+    }
+
+
+def _rows(artefact: Artefact, judged: dict[str, Any] | None) -> list[dict[str, Any]]:
+    figures = [{}] * len(artefact.classes) if judged is None else judged["classes"]
+    return [
+        {"name": name, "cut": "never" if np.isinf(cut) else f"{cut:.4g}", **known}
+        for name, cut, known in zip(artefact.classes, artefact.thresholds.tolist(), figures, strict=True)
+    ]
+
+
+def plain(text: object) -> str:
+    r"""Return a text that Markdown shows as it is, also within a table.
+
+    >>> print(plain("a|b *c*"))
+    a\|b \*c\*
+    """
+    line = " ".join(str(text).split())
+    return "".join("\\" + one if one in r"\`*_[]<>|#&~" else one for one in line)
+
+
+def _render(content: dict[str, Any]) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=False,  # Markdown, where the filter `plain` escapes
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"hundredths": hundredths, "plain": plain}
+    return environment.get_template(TEMPLATE).render(content)

@@ -1,0 +1,105 @@
+"""``tagspread export RUN --hub DIR``: a folder to hand on or to upload: weights, class names, thresholds, a model card.
+
+``ts.load(DIR)`` reads it as it reads a run. Where the pictures lay on the machine that trained is nobody's business, so
+paths stay behind; what was there before in the folder, such as the files of a repository, stays there.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from tagspread._version import __version__
+from tagspread.errors import TagspreadError
+from tagspread.export.card import CARD, write_card
+from tagspread.export.compare import generated
+from tagspread.predict.artefact import FILE, Artefact, file_digest
+from tagspread.predict.tagger import Tagger, load
+from tagspread.train.folder import RunFolder
+
+CONFIG, MODEL = "config.json", "model.safetensors"
+FILES = (CONFIG, MODEL, FILE, CARD)
+
+
+def export_hub(
+    run: str | Path, folder: str | Path, *, figures: str | Path | None = None, overwrite: bool = False
+) -> Path:
+    """Write a run as a folder that others can load, and that tells them what it is.
+
+    Args:
+        run: the run's folder.
+        folder: where to; may hold other files.
+        figures: what ``tagspread evaluate RUN --labels FILE --json`` printed, for the figures of each tag in the card.
+        overwrite: replace files of the same names.
+    """
+    target = Path(folder)
+    _check_folder(target, overwrite)
+    tagger = load(run, device="cpu")
+    settings = _settings(Path(run))
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".writing-", dir=target) as name:
+            fresh = Path(name)
+            _write(tagger, settings, fresh)
+            write_card(Path(run), tagger.artefact, settings, figures, target.resolve().name, fresh / CARD)
+            _check_same(tagger, fresh)
+            for file in FILES:
+                (fresh / file).replace(target / file)
+    except OSError as error:
+        raise TagspreadError(f"--hub {target} cannot be written to ({error.strerror or error}).") from None
+    return target
+
+
+def _check_folder(target: Path, overwrite: bool) -> None:
+    if target.exists() and not target.is_dir():
+        raise TagspreadError(f"--hub {target} is a file; give a folder.")
+    if RunFolder(target).is_run:
+        raise TagspreadError(f"--hub {target} is the folder of a run, which would be spoilt; give another folder.")
+    there = [name for name in FILES if (target / name).exists()]
+    if there and not overwrite:
+        raise TagspreadError(
+            f"--hub {target} already holds {', '.join(there)}; give another folder, or replace such files with "
+            "--overwrite."
+        )
+
+
+def _settings(run: Path) -> dict[str, Any]:
+    """Return the run's settings without the paths of the machine that it was trained on."""
+    folder = RunFolder(run)
+    settings = dict(folder.read_json("config.json").get("settings") or {}) if folder.is_run else {}
+    return settings | {name: Path(str(settings[name])).name for name in ("method", "weights") if name in settings}
+
+
+def _write(tagger: Tagger, settings: dict[str, Any], fresh: Path) -> None:
+    artefact, folder = tagger.artefact, RunFolder(fresh)
+    shutil.copyfile(artefact.model, fresh / MODEL)
+    told = artefact.facts | {"model": MODEL, "sha256": {MODEL: file_digest(fresh / MODEL)}}
+    folder.write_json(FILE, told | {"method": Path(str(told.get("method", ""))).name})
+    folder.write_json(CONFIG, _config(artefact, settings))
+
+
+def _config(artefact: Artefact, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return what programs ask of a model before they load it, under the names that timm uses."""
+    return {
+        "library_name": "tagspread",
+        "library_version": __version__,
+        "architecture": artefact.facts["backbone"],
+        "head": artefact.facts["head"],
+        "num_classes": len(artefact.classes),
+        "label_names": list(artefact.classes),
+        "input_size": list(artefact.shape),
+        "settings": settings,
+    }
+
+
+def _check_same(tagger: Tagger, fresh: Path) -> None:
+    """Raise unless the new folder can be loaded and says what the run says."""
+    pictures = generated()
+    before, after = (one.predict(pictures) for one in (tagger, load(fresh, device="cpu")))
+    same = np.array_equal(before.probabilities, after.probabilities, equal_nan=True)
+    if not (same and (before.chosen == after.chosen).all()):
+        raise TagspreadError("what was written does not answer as the run does, so it was not kept; is the disk sound?")

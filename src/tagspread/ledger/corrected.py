@@ -1,0 +1,29 @@
+"""The way back: what people corrected, and the labels that the run was trained on, in one table to train on anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tagspread.data.table import read_table
+from tagspread.errors import TagspreadError
+from tagspread.train.folder import RunFolder
+
+
+def merge_corrected(run: str | Path, corrected: Path, out: Path) -> tuple[int, int]:
+    """Write the run's labels and a corrected export into one new table; return how many pictures came from each.
+
+    Args:
+        run: folder of the run, which says where its pictures and labels are.
+        corrected: what Label Studio exported.
+        out: the table to write.
+    """
+    data = RunFolder(run).read_json("config.json").get("data") or {}
+    if not data.get("images") or not data.get("labels"):
+        raise TagspreadError(
+            f"{run} was started from Python with its own data; read the export there with read_table, and merge."
+        )
+    images, outside = Path(data["images"]), bool(data["table_options"].get("allow_outside"))
+    known = read_table(data["labels"], images, **data["table_options"])
+    new = read_table(corrected, images, allow_outside=outside)
+    known.merge(new).write(out, images)
+    return len(known), len(new)

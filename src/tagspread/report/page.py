@@ -1,0 +1,168 @@
+"""``tagspread report``: everything put together into one file that needs no other, and no network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from tagspread._version import __version__
+from tagspread.data.table import LabelTable
+from tagspread.errors import TagspreadError
+from tagspread.predict.tables import check_output, in_one_motion
+from tagspread.predict.tagger import load
+from tagspread.report.figures import (
+    class_histogram,
+    learning_figures,
+    pile_figures,
+    precision_strips,
+    reliability_figures,
+    share_strips,
+)
+from tagspread.report.gather import Missing, Told, read_run
+from tagspread.report.known import find_known
+from tagspread.report.looked import GROUPS, Example, Looked, examples, look
+from tagspread.report.rows import ClassRow, class_rows
+from tagspread.report.words import duration, hundredths, notes, sentences, tiles
+
+NAME = "report.html"
+MOST_CLASSES = 100  # that are looked at closely: all their drawings and pictures should fit into one mail
+
+
+class Written(NamedTuple):
+    """A report that was written, and what it could not show."""
+
+    path: Path
+    missing: list[Missing]
+
+
+class Panel(NamedTuple):
+    """All about one tag."""
+
+    row: ClassRow
+    histogram: Markup | None
+    groups: list[tuple[str, str, list[Example]]]
+
+
+def write_report(
+    run: str | Path,
+    out: str | Path | None = None,
+    *,
+    labels: str | Path | None = None,
+    images: str | Path | None = None,
+    pictures: bool = True,
+    device: str = "auto",
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Written:
+    """Write a page about a run; nothing is trained.
+
+    Args:
+        run: the run's folder.
+        out: a new file ending in ``.html``; else ``report.html`` in the run's folder, where an older one is replaced.
+        labels: a table of labelled pictures to judge by, instead of the run's own test pictures.
+        images: the folder that its paths start from.
+        pictures: let the tagger look at pictures and show some; else only what the folder tells by itself.
+        device: where the tagger runs.
+        overwrite: replace a file that is at ``out``.
+        progress: called with (done, total) while pictures are looked at.
+    """
+    told = read_run(run)
+    file = told.path / NAME if out is None else Path(out)
+    if out is not None:
+        check_output(file, overwrite, (".html",))
+    if labels is not None and not (pictures and told.artefact):
+        raise TagspreadError("--labels names pictures to look at, which needs a finished run, and no --no-pictures.")
+    known = find_known(told, labels, images, pictures=pictures)
+    looked = None
+    if not pictures:
+        told.missing.append(Missing("How good each tag is, and example pictures", "--no-pictures was asked for"))
+    elif known.part is not None:
+        try:
+            looked = look(load(told.path, device), known.part, progress)
+        except TagspreadError as error:
+            if labels is not None:
+                raise
+            told.missing.append(Missing("How good each tag is, and example pictures", str(error).rstrip(".")))
+    text = _render(_content(told, looked, known.trained))
+    with in_one_motion(file) as opened:
+        opened.write(text.encode("utf-8", "replace"))
+    return Written(file, told.missing)
+
+
+def _content(told: Told, looked: Looked | None, trained: LabelTable | None) -> dict[str, Any]:
+    """Return everything the page is made from."""
+    rows = class_rows(told, None if trained is None else trained.y, looked)
+    return {
+        "title": told.path.resolve().name,
+        "byline": _byline(told),
+        "tiles": tiles(told, looked, None if trained is None else len(trained)),
+        "sentences": sentences(told, looked, rows),
+        "notes": notes(told, looked, rows),
+        "missing": told.missing,
+        "learning": learning_figures(told),
+        "pile": pile_figures(told),
+        "shares": share_strips(rows),
+        "precision": precision_strips(rows),
+        "judged_on": None if looked is None else f"{looked.figures.pictures:,} {looked.part.words}",
+        "reliability": reliability_figures(told, looked),
+        "rows": rows,
+        "panels": (panels := _panels(told, looked, rows)),
+        "linked": {panel.row.place for panel in panels},
+        "decision": {} if told.artefact is None else told.artefact.facts.get("decision", {}),
+        "settings": [(name, _plain(value)) for name, value in told.settings.items()],
+        "data": [(name, _plain(value)) for name, value in told.data.items() if value],
+        "version": __version__,
+        "trained_with": told.version,
+    }
+
+
+def _byline(told: Told) -> str:
+    parts = [f"Method {told.settings.get('method')}", f"network {told.settings.get('backbone')}"]
+    if told.classes:
+        parts.append(f"{len(told.classes):,} tags")
+    if told.log:
+        parts.append(f"{len(told.log)} epochs in {duration(sum(line.get('seconds', 0) for line in told.log))}")
+    return ", ".join(parts)
+
+
+def _panels(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> list[Panel]:
+    if told.artefact is None or (looked is None and told.pile is None):
+        return []
+    known = rows if looked is None else sorted(rows, key=lambda row: -looked.figures.classes[row.place].positives)
+    shown = sorted(known[:MOST_CLASSES], key=lambda row: row.place)
+    if len(shown) < len(rows):
+        why = f"there are {len(rows):,} tags, and the page has room for {MOST_CLASSES}; the most frequent are shown"
+        told.missing.append(Missing("A closer look at the other tags", why))
+    pictures = {}
+    if looked is not None:
+        pictures = examples(looked, told.artefact.thresholds, [row.place for row in shown])
+    panels = []
+    for row in shown:
+        groups = [(*GROUPS[name], group) for name, group in pictures.get(row.place, {}).items()]
+        panels.append(Panel(row, class_histogram(told, looked, row), groups))
+    return panels
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_plain(one)}" for name, one in value.items()) or "none"
+    return "not set" if value is None else str(value)
+
+
+def _render(content: dict[str, Any]) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,  # tags and file names are the user's, and may look like markup
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["hundredths"] = hundredths
+    return environment.get_template("page.html.j2").render(content)

@@ -1,0 +1,91 @@
+"""One row of figures per tag, from all that is known: labels, pseudo-labels, and how good the tagger is at it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tagspread.core.theory import proportion_interval
+from tagspread.core.thresholds import class_counts
+from tagspread.evaluate import CONFIDENCE, ClassFigures
+from tagspread.report.gather import Told
+from tagspread.report.looked import Looked
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """A tag; None where nothing is known.
+
+    Attributes:
+        place: its number among the classes.
+        name: the tag.
+        labelled: labelled pictures that carry it and were trained on.
+        share: the share that is, of those where it is known.
+        share_ends: the exact 90 % interval of that share.
+        pseudo: pictures of the pile that were taken to carry it.
+        assigned: the share that is.
+        possible: the share if all that were left open carried it as well.
+        flips: how often its pseudo-labels changed, per hundred pictures of the pile.
+        threshold: the probability from which on it is chosen; None: never.
+        measured: how good the tagger is at it.
+    """
+
+    place: int
+    name: str
+    labelled: int | None
+    share: float | None
+    share_ends: tuple[float, float] | None
+    pseudo: int | None
+    assigned: float | None
+    possible: float | None
+    flips: float | None
+    threshold: float | None
+    measured: ClassFigures | None
+
+    @property
+    def surprising(self) -> bool:
+        """Whether more, or fewer, pictures of the pile got the tag than the labelled part makes likely."""
+        if self.assigned is None or self.possible is None or self.share_ends is None:
+            return False
+        low, high = self.share_ends
+        return self.assigned > high or self.possible < low
+
+
+def class_rows(told: Told, trained: np.ndarray | None, looked: Looked | None) -> list[ClassRow]:
+    """Return a row per tag.
+
+    Args:
+        told: the run.
+        trained: labels that were trained on, pictures x classes.
+        looked: what the tagger says of labelled pictures; its figures count only if they were not trained on.
+    """
+    if told.artefact is None:
+        return []
+    counts = None if trained is None else class_counts(trained)
+    pile = told.pile if told.pile is not None and told.pile.size else None
+    rows = []
+    for k, name in enumerate(told.classes):
+        positives, known = (None, 0) if counts is None else (int(counts[0][k]), int(counts[1][k]))
+        ends = None
+        if positives is not None and known:
+            low, high = proportion_interval([positives], known, CONFIDENCE)
+            ends = (float(low[0]), float(high[0]))
+        cut = float(told.artefact.thresholds[k])
+        rows.append(
+            ClassRow(
+                place=k,
+                name=name,
+                labelled=positives,
+                share=positives / known if positives is not None and known else None,
+                share_ends=ends,
+                pseudo=None if pile is None else int(pile.positives[k]),
+                assigned=None if pile is None else float(pile.positives[k] / pile.size),
+                possible=None if pile is None else float((pile.positives[k] + pile.ignored[k]) / pile.size),
+                flips=None if pile is None else float(100 * pile.flips[k] / pile.size),
+                threshold=cut if math.isfinite(cut) else None,
+                measured=looked.figures.classes[k] if looked is not None and looked.part.fair else None,
+            )
+        )
+    return rows

@@ -1,0 +1,176 @@
+"""The page's figures in words: what a person who has never heard of any of this should take home."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tagspread.report.gather import Told
+from tagspread.report.known import GIVEN
+from tagspread.report.looked import Looked
+from tagspread.report.rows import ClassRow
+from tagspread.train.gain import gain_in_words
+
+SAME = 0.005  # figures further apart than this are not the same, measured twice
+FEW = 5
+NOTHING = "\u2013"  # a dash as it is printed
+
+
+class Tile(NamedTuple):
+    """A figure to be seen from afar."""
+
+    value: str
+    name: str
+    remark: str
+
+
+def hundredths(share: float | None, digits: int = 1) -> str:
+    """Return a share times a hundred.
+
+    >>> hundredths(0.4404), hundredths(0.4404, digits=0)
+    ('44.0', '44')
+    """
+    return NOTHING if share is None else f"{100 * share:.{digits}f}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it.
+
+    >>> duration(42.3), duration(170), duration(7320)
+    ('42 s', '2 min 50 s', '2 h 2 min')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def tiles(told: Told, looked: Looked | None, trained: int | None) -> list[Tile]:
+    """Return the headline figures."""
+    found = []
+    value, ends, where = _map(told, looked)
+    if value is not None:
+        remark = f"mean average precision on {where}"
+        found.append(Tile(hundredths(value), "mAP", remark + (f"; {_interval(*ends)}" if ends else "")))
+    if looked is not None and looked.part.fair:
+        shares = looked.figures.decisions
+        found.append(Tile(f"{hundredths(shares['OP'], 0)}\u00a0%", "precision", "of the tags it gives are right"))
+        found.append(Tile(f"{hundredths(shares['OR'], 0)}\u00a0%", "recall", "of the tags that are there are given"))
+    if trained is not None:
+        found.append(Tile(f"{trained:,}", "labelled", "pictures with tags were learnt from"))
+    if told.pile is not None:
+        found.append(Tile(f"{told.pile.size:,}", "untagged", "pictures were learnt from as well"))
+    return found
+
+
+def sentences(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> list[str]:
+    """Return the findings, a sentence each."""
+    said = []
+    value, ends, where = _map(told, looked)
+    if value is not None:
+        level = ""
+        if looked is not None and looked.part.fair:
+            by_chance = [one.positives / one.known for one in looked.figures.classes if one.positives]
+            level = f" Guessing would reach about {hundredths(float(np.mean(by_chance)))}."
+        inside = f" ({_interval(*ends)})" if ends else ""
+        said.append(
+            f"On {where}, the tagger puts the right pictures first with a mean average precision of "
+            f"{hundredths(value)} out of 100{inside}.{level}"
+        )
+    if looked is not None and looked.part.fair:
+        shares = looked.figures.decisions
+        said.append(
+            f"With its thresholds, {hundredths(shares['OP'], 0)} of 100 tags it gives are right, and it gives "
+            f"{hundredths(shares['OR'], 0)} of 100 tags that are there."
+        )
+    said += _extremes(rows)
+    if "difference" in told.metrics.get("gain", {}):
+        said.append(_sentence(str(gain_in_words(told.metrics))))
+    return said
+
+
+def _map(told: Told, looked: Looked | None) -> tuple[float | None, tuple[float, float] | None, str]:
+    """Return the mAP, its interval and where it was measured: by this page, or else by training."""
+    if looked is not None and looked.part.fair:
+        found = looked.figures
+        ends = None if found.map_low is None or found.map_high is None else (found.map_low, found.map_high)
+        return found.map, ends, f"{found.pictures:,} {looked.part.words}"
+    for part, words in (("test", "test pictures"), ("held_out", "held-out pictures")):
+        if (known := told.metrics.get(part)) and known.get("mAP") is not None:
+            ends = known.get("interval_90")
+            return known["mAP"], None if ends is None else (ends[0], ends[1]), f"{known.get('pictures', 0):,} {words}"
+    return None, None, ""
+
+
+def _interval(low: float, high: float) -> str:
+    return f"90\u00a0% interval {hundredths(low)}\u00a0to\u00a0{hundredths(high)}"
+
+
+def _extremes(rows: Sequence[ClassRow]) -> list[str]:
+    ranked = sorted(
+        ((row.measured.ap, row.name) for row in rows if row.measured is not None and row.measured.ap is not None),
+        key=lambda pair: -pair[0],
+    )
+    if len(ranked) < 2 * 2:
+        return []
+
+    def listed(some: list[tuple[float, str]]) -> str:
+        return " and ".join(f"“{name}” ({hundredths(ap)})" for ap, name in some)
+
+    return [f"It is best at {listed(ranked[:2])}, weakest at {listed(ranked[:-3:-1])}."]
+
+
+def notes(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> list[str]:
+    """Return what one should know before believing the rest."""
+    said = []
+    if "warning" in told.metrics:
+        said.append(_sentence(str(told.metrics["warning"])))
+    if "not_measured" in told.metrics.get("gain", {}):
+        said.append(_sentence(str(gain_in_words(told.metrics))))
+    if looked is not None:
+        said += _about_pictures(told, looked)
+    if few := [row.name for row in rows if row.labelled is not None and row.labelled < FEW]:
+        said.append(f"Fewer than {FEW} labelled pictures carry {_names(few)}: expect little there, and tag a few more.")
+    decision = {} if told.artefact is None else told.artefact.facts.get("decision", {})
+    if pooled := decision.get("classes_with_pooled_threshold"):
+        said.append(f"Too few examples for a threshold of their own, so they share one: {_names(pooled)}.")
+    if never := decision.get("classes_never_chosen"):
+        said.append(f"Never chosen, as no threshold keeps the policy “{decision.get('policy')}”: {_names(never)}.")
+    if odd := [row.name for row in rows if row.surprising]:
+        said.append(f"In the pile, {_names(odd)} got more or fewer pseudo-tags than the labelled pictures make likely.")
+    return said
+
+
+def _about_pictures(told: Told, looked: Looked) -> list[str]:
+    said, found = [], looked.figures
+    if not looked.part.fair:
+        said.append("Pictures and histograms are of pictures the tagger was trained on: it looks better there.")
+    elif found.absent:
+        said.append(f"On none of these pictures, so left out of the mean: {_names(found.absent)}.")
+    if looked.part.trained_on:
+        said.append(f"{looked.part.trained_on:,} of these pictures were trained on, so the figures flatter.")
+    measured = (told.metrics.get("test") or told.metrics.get("held_out") or {}).get("mAP")
+    own = looked.part.words != GIVEN
+    if looked.part.fair and own and measured is not None and found.map is not None and abs(measured - found.map) > SAME:
+        said.append(
+            f"Training measured a mAP of {hundredths(measured)} and this page {hundredths(found.map)}: pictures, "
+            "labels or the model have changed since."
+        )
+    if looked.unreadable:
+        some = "; ".join(looked.unreadable[:3])
+        one = len(looked.unreadable) == 1
+        words = (
+            "picture cannot be read and is left out:" if one else "pictures cannot be read and are left out, such as"
+        )
+        said.append(f"{len(looked.unreadable):,} {words} {some}.")
+    return said
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:].replace("90 %", "90\u00a0%") + "."
+
+
+def _names(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(f"“{name}”" for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")

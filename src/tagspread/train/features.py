@@ -1,0 +1,106 @@
+"""What a frozen network sees in pictures, computed once: kept in a file, a second run or one that was stopped goes on.
+
+A file of features is a plain ``.npy`` array, one row per picture; a small text file beside it says how many rows are
+done. Both carry a digest of pictures, network and view in their names, so that they are found again and never mixed up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.lib.format import open_memmap
+from torch import Tensor
+
+from tagspread.data.store import Store
+from tagspread.errors import TagspreadError
+from tagspread.train.problem import Problem
+from tagspread.train.score import score
+from tagspread.vision.backbones import TagNet
+
+ROWS_AT_ONCE = 1024  # between two notes of how far it is
+CPU_BATCH = 32  # few at a time keep what lies between the layers in the processor's cache
+Progress = Callable[[int, int], None]
+
+
+def embed(
+    network: TagNet,
+    store: Store,
+    rows: np.ndarray,
+    device: torch.device,
+    *,
+    batch: int = 512,
+    precision: str = "auto",
+    mirror: bool = False,
+    file: Path | None = None,
+    progress: Progress | None = None,
+) -> Tensor:
+    """Return the network's pooled features of some rows of the store (rows x features, float32, on the CPU).
+
+    Args:
+        network: whose features.
+        store: where the pictures are.
+        rows: which.
+        device: where the network works.
+        batch: pictures at a time, at most.
+        precision: as in training.
+        mirror: of the mirror images instead.
+        file: where to keep them; what is there already is not computed again.
+        progress: is told how many are done, of how many.
+    """
+    network.to(device).eval()
+    batch = batch if device.type == "cuda" else min(batch, CPU_BATCH)
+
+    def look(pictures: Tensor) -> Tensor:
+        return network.features(pictures.flip(-1) if mirror else pictures)
+
+    def part(at: int) -> np.ndarray:
+        some = rows[at : at + ROWS_AT_ONCE]
+        return score(look, store, some, device=device, batch=batch, precision=precision).cpu().numpy()  # type: ignore[no-any-return]
+
+    width = score(look, store, rows[:1], device=device, precision=precision).shape[1]
+    kept, done = _open(file, (len(rows), width))
+    for at in range(done, len(rows), ROWS_AT_ONCE):
+        kept[at : at + ROWS_AT_ONCE] = part(at)
+        if file is not None:
+            kept.flush()  # type: ignore[attr-defined]
+            _note(file).write_text(str(min(len(rows), at + ROWS_AT_ONCE)), encoding="utf-8")
+        if progress is not None:
+            progress(min(len(rows), at + ROWS_AT_ONCE), len(rows))
+    return torch.from_numpy(np.array(kept))
+
+
+def feature_file(folder: Path, problem: Problem, network: TagNet, *, mirror: bool) -> Path:
+    """Return where the features of these pictures by this network are kept."""
+    digest = hashlib.sha256(f"{problem.store.shape} {mirror}\0".encode())
+    digest.update("\0".join(map(str, problem.names)).encode())
+    some = np.unique(np.linspace(0, len(problem.store) - 1, 64).astype(np.int64))  # a look at the pictures themselves
+    digest.update(problem.store.batch(some).cpu().numpy().tobytes())
+    for name, value in network.state_dict().items():
+        if not name.startswith("head."):
+            digest.update(value.cpu().contiguous().numpy().tobytes())
+    return folder / f"features-{digest.hexdigest()[:16]}.npy"
+
+
+def _note(file: Path) -> Path:
+    return file.with_suffix(".rows")
+
+
+def _open(file: Path | None, shape: tuple[int, int]) -> tuple[np.ndarray, int]:
+    """Return an array for the features, and how many rows of it are filled."""
+    if file is None:
+        return np.empty(shape, np.float32), 0
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.exists() and _note(file).exists():
+            kept = open_memmap(file, mode="r+")
+            if kept.shape == shape and kept.dtype == np.float32:
+                return kept, int(_note(file).read_text(encoding="utf-8"))
+        return open_memmap(file, mode="w+", dtype=np.float32, shape=shape), 0
+    except (OSError, ValueError) as error:
+        raise TagspreadError(
+            f"features cannot be kept in {file} ({error}); remove it or give another --cache."
+        ) from None

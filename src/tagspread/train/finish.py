@@ -1,0 +1,138 @@
+"""The end of a run: choose the model as the selection says, measure it once, write everything down."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load_file
+
+from tagspread.core.metrics import mean_average_precision, mean_average_precision_interval
+from tagspread.data.read import LEDGER_COLUMNS
+from tagspread.ledger.book import FILE as LEDGER
+from tagspread.ledger.book import ledger_lines
+from tagspread.predict.decision import facts_of_run
+from tagspread.train.folder import RunFolder
+from tagspread.train.frozen import whole_model
+from tagspread.train.gain import LABELLED_ONLY, NO_MODEL, Logits, measure_gain
+from tagspread.train.problem import Problem
+from tagspread.train.state import TrainState
+from tagspread.vision.backbones import TagNet
+
+CHOSEN_ON = {
+    "test_best": "chosen on the test part, as the published code does: optimistic, for comparison only",
+    "held_out": "the held-out figure is of the part the model was chosen on: optimistic",
+}
+KEPT_ON_TEST = "the better of two models was chosen on the test part: its figure there is optimistic"
+
+
+class Shipped(NamedTuple):
+    """The model that a run is known by."""
+
+    name: str  # raw, ema or labelled_only
+    file: Path
+    logits: Logits
+
+
+def finish(
+    problem: Problem,
+    learnt: Problem,
+    network: TagNet,
+    folder: RunFolder,
+    state: TrainState,
+    *,
+    keep_better: bool = False,
+    images: str | None = None,
+) -> dict[str, Any]:
+    """Write models, ledger, figures and ``labels.json``; return the figures.
+
+    Args:
+        problem: what was to be learnt.
+        learnt: the same as the student saw it, which may be features.
+        network: the whole network, of which the student may be the head.
+        folder: where everything goes.
+        state: where training ended.
+        keep_better: let the labelled-only model be the run's if it is better.
+        images: the folder of pictures, which the ledger's names start from.
+    """
+    config = state.config
+    shipped = _choose(network, folder, state, learnt)
+    seconds = sum(line["seconds"] for line in state.log)
+    metrics: dict[str, Any] = {"selection": config.selection, "network": shipped.name, "seconds": round(seconds, 1)}
+    if config.selection != "last":
+        metrics["warning"] = CHOSEN_ON[config.selection]
+    if _used_pile(state):
+        without = _labelled_only(folder, state, learnt)
+        figures = _gain(problem, shipped, without, config.start)
+        metrics |= figures
+        if keep_better and without is not None and figures["gain"].get("difference", 0.0) < 0:
+            shipped, metrics["network"] = without, without.name
+            if figures["gain"]["part"] == "test":
+                metrics.setdefault("warning", KEPT_ON_TEST)
+    for part, rows in (("test", problem.test), ("held_out", problem.held_out)):
+        if len(rows):
+            metrics[part] = _measure(shipped.logits(rows), torch.from_numpy(problem.y[rows]).to(state.device))
+    folder.write_json("metrics.json", metrics)
+    if state.targets is not None:
+        _write_ledger(problem, folder, state, images)
+    facts = facts_of_run(problem, config, network, shipped.file, shipped.logits)
+    folder.write_json("labels.json", facts | {"network": shipped.name})
+    return metrics
+
+
+def _choose(network: TagNet, folder: RunFolder, state: TrainState, learnt: Problem) -> Shipped:
+    """Write the networks; the average of the last epoch is the run's, or the best one where it was looked for."""
+    folder.write_log(state.log)
+    folder.write_model("model.safetensors", whole_model(network, state.student))
+    folder.write_model("ema.safetensors", whole_model(network, state.ema.model))
+    name, file, model = "ema", "ema.safetensors", state.ema.model
+    if state.best:
+        model.load_state_dict(state.best)
+        name, file = [line["best_is"] for line in state.log if "best_is" in line][-1], "best.safetensors"
+        folder.write_model(file, whole_model(network, model))
+    return Shipped(name, folder.path / file, partial(state.score, model, learnt.store))
+
+
+def _used_pile(state: TrainState) -> bool:
+    """Whether the pile took part in this run: in a stage, or when the head was fitted."""
+    fitted = state.config.start == "fitted_head" and state.method.uses_pile
+    return fitted or any(stage.uses_pile for stage in state.stages)
+
+
+def _gain(problem: Problem, shipped: Shipped, without: Shipped | None, start: str) -> dict[str, Any]:
+    if without is None:
+        return {"gain": {"not_measured": NO_MODEL}}
+    return measure_gain(problem, shipped.logits, without.logits, start)
+
+
+def _labelled_only(folder: RunFolder, state: TrainState, learnt: Problem) -> Shipped | None:
+    """Return the model that labels alone made, in the student's place, whose own weights are written by now."""
+    file = folder.path / LABELLED_ONLY
+    if not file.is_file():
+        return None
+    tensors = load_file(file)
+    state.student.load_state_dict({name: tensors[name] for name in state.student.state_dict()})
+    return Shipped("labelled_only", file, partial(state.score, state.student, learnt.store))
+
+
+def _measure(scores: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:
+    value, skipped = mean_average_precision(scores, truth, return_skipped=True)
+    known = not math.isnan(value)  # else no class has a positive there
+    return {
+        "mAP": value if known else None,
+        "interval_90": mean_average_precision_interval(scores, truth, samples=200) if known else None,
+        "classes_without_positive": skipped,
+        "pictures": len(scores),
+    }
+
+
+def _write_ledger(problem: Problem, folder: RunFolder, state: TrainState, images: str | None) -> None:
+    """Write down what the pile was last trained on."""
+    above = "" if images is None else f"{images}/"
+    names = [problem.name(int(row)).removeprefix(above) for row in problem.pile]
+    arrays = (state.epoch_targets.labels, state.pile_scores, state.flips)
+    lines = ledger_lines(names, problem.classes, *(tensor.float().cpu().numpy() for tensor in arrays))
+    folder.write_csv(LEDGER, LEDGER_COLUMNS, lines)

@@ -1,0 +1,142 @@
+"""``--mode head``: the network stays as it is, and a linear head is fitted on what it sees. No GPU needed.
+
+Every picture is looked at once (and its mirror image, if pictures may be mirrored); the penalties, the reliable
+interval and the weight of the pile are chosen by cross-validation on the labelled pictures; the rounds of
+:mod:`tagspread.linear.rounds` do the rest in seconds. What comes out is an ordinary run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tagspread.data.store import TensorStore
+from tagspread.errors import TagspreadError
+from tagspread.linear.choose import choose, intervals_of
+from tagspread.linear.logistic import LinearHead
+from tagspread.linear.rounds import Settings, check_method, probe, spread
+from tagspread.linear.rows import DenseRows
+from tagspread.methods import get_method
+from tagspread.methods.base import Method, Targets
+from tagspread.train.config import DEFAULT, TrainConfig
+from tagspread.train.console import Watcher
+from tagspread.train.features import embed, feature_file
+from tagspread.train.frozen import FeatureNet
+from tagspread.train.head import ROUNDS, probe_alone, set_head
+from tagspread.train.problem import Problem
+from tagspread.train.state import TrainState
+from tagspread.vision.backbones import TagNet
+
+LARGE_PILE = 2000  # pictures; on a processor, fine-tuning on fewer may be worth the wait
+
+
+def resolve_mode(config: TrainConfig, problem: Problem, method: Method, device: torch.device) -> TrainConfig:
+    """Return the configuration with the mode decided: ``"auto"`` is the head where all else would take hours."""
+    mode = config.mode
+    if mode == "auto":
+        slow = device.type == "cpu" and len(problem.pile) >= LARGE_PILE
+        mode = "head" if slow and config.weights != "none" and _fits(config, method) else "full"
+    if mode == "full":
+        return replace(config, mode=mode)
+    if config.head != "linear":
+        raise TagspreadError(f"mode 'head' fits a linear head, but head is {config.head!r}; leave it at 'linear'.")
+    check_method(method)
+    return replace(config, mode=mode, start="fitted_head", warmup_epochs=0, epochs=0, schedule_epochs=None)
+
+
+def _fits(config: TrainConfig, method: Method) -> bool:
+    try:
+        check_method(method)
+    except TagspreadError:
+        return False
+    return config.head == "linear"
+
+
+def as_features(
+    network: TagNet, problem: Problem, config: TrainConfig, device: torch.device, cache: Path, watcher: Watcher
+) -> tuple[Problem, list[torch.Tensor]]:
+    """Return the problem with features for pictures, and the features of each view that the head is fitted on."""
+    began, views = time.perf_counter(), []
+    for mirror in (False, True) if config.flip else (False,):
+        # what is only tested on is looked at as it is; all rows keep their numbers
+        rows = np.concatenate([problem.labelled, problem.pile]) if mirror else np.arange(len(problem.store))
+        seen = embed(
+            network, problem.store, rows, device, batch=config.score_batch, precision=config.precision, mirror=mirror,
+            file=feature_file(cache, problem, network, mirror=mirror), progress=watcher.embedding,
+        )  # fmt: skip
+        views.append(seen.to(device))
+    watcher.note(f"looked at {len(problem.store):,} pictures in {time.perf_counter() - began:.1f} s; kept in {cache}")
+    learnt = replace(problem, store=TensorStore(views[0], device), identity=problem.fingerprint())
+    train = torch.from_numpy(np.concatenate([problem.labelled, problem.pile])).to(device)
+    return learnt, [views[0][train], *views[1:]]
+
+
+def fit_on_features(
+    student: FeatureNet,
+    learnt: Problem,
+    views: list[torch.Tensor],
+    config: TrainConfig,
+    state: TrainState,
+    before_pile: Callable[[], None],
+    watcher: Watcher,
+) -> None:
+    """Choose the settings, fit the head, and leave everything in ``state`` as if it had been trained."""
+    began, n, y = time.perf_counter(), len(learnt.labelled), torch.from_numpy(learnt.y[learnt.labelled])
+    features = torch.stack(views)
+    y = y.to(features.device)
+    everything = features.flatten(0, 1)
+    mean, std = everything.mean(0), everything.std(0).clamp(min=1e-6)
+    standard = (features - mean) / std
+    known, pile = DenseRows(standard[:, :n]), DenseRows(standard[:, n:])
+    methods, head = _methods(config), LinearHead()
+    chosen = choose(known, y, pile, methods, head=head, classes=learnt.classes, seed=config.seed, max_rounds=ROUNDS)
+    settings: Settings = chosen.settings
+    if state.method.uses_pile:
+        set_head(student, *probe_alone(features[:, :n], y, settings.ridge))
+        before_pile()
+    start = probe(known, y, settings.ridge, head)
+
+    def write_down(number: int, targets: Targets, scores: torch.Tensor) -> None:
+        before = int(state.flips.sum()) if len(state.flips) else 0
+        state.relabel(slice(None), targets, scores)
+        labels, now = targets.labels, time.perf_counter() - began
+        state.log.append({
+            "epoch": number - 1, "stage": "head", "seconds": now - sum(line["seconds"] for line in state.log),
+            "pseudo_positives": int((labels >= 0.5).sum()), "ignored": int((labels == -1).sum()),
+            "flips": int(state.flips.sum()) - before,
+        })  # fmt: skip
+
+    fitted = spread(
+        known, y, pile, settings, start, head=head, classes=learnt.classes, max_rounds=ROUNDS, watch=write_down
+    )
+    set_head(student, fitted.layers, mean, std)
+    state.ema.restart()
+    facts = {"method": type(settings.method).__name__, "options": asdict(settings.method), "ridge": settings.ridge}
+    facts |= {"pile_ridge": settings.pile_ridge, "pile_weight": settings.pile_weight}
+    seconds = time.perf_counter() - began
+    if not state.log:
+        state.log.append({"epoch": 0, "stage": "head", "seconds": seconds})
+    state.log[-1]["chosen"] = facts
+    watcher.note(f"head fitted in {seconds:.1f} s; {_in_words(settings, chosen.trials != ())}")
+
+
+def _methods(config: TrainConfig) -> tuple[Method, ...]:
+    """Return the variants to choose among: those of CAP, unless its options are the user's own."""
+    if config.method == "cap" and config.method_options in ({}, DEFAULT["method_options"]):
+        return intervals_of(get_method("cap"))
+    return (get_method(config.method, **config.method_options),)
+
+
+def _in_words(settings: Settings, compared: bool) -> str:
+    how = "chosen by cross-validation on the labelled pictures" if compared else "too few labelled pictures to compare"
+    if not settings.uses_pile:
+        return f"penalty {settings.ridge:g}, without the pile, which did not help ({how})"
+    return (
+        f"{settings.method}, penalty {settings.ridge:g} alone and {settings.pile_ridge:g} with the pile, which weighs "
+        f"{settings.pile_weight:g} ({how})"
+    )

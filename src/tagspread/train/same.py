@@ -1,0 +1,52 @@
+"""Is a checkpoint of this run? Same data, same settings, or it is not gone on from."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from tagspread.errors import TagspreadError
+from tagspread.train.config import TrainConfig
+
+ONLY_WITH_PILE = (
+    "method",
+    "method_options",
+    "epochs",
+    "schedule_epochs",
+    "batch",
+    "batch_labeled",
+    "pile_weight",
+    "warm_start_from",
+    "teacher_flips",
+)  # settings that make no difference until the pile is used
+
+
+def check_same(
+    facts: dict[str, Any], fingerprint: str, config: TrainConfig, folder: Path, apart_from: tuple[str, ...] = ()
+) -> None:
+    """Raise unless a checkpoint was made of the data and with the settings that there are now.
+
+    Args:
+        facts: what the checkpoint says about itself.
+        fingerprint: the digest of the present data.
+        config: the present settings.
+        folder: the checkpoint's, for messages.
+        apart_from: settings that may differ.
+    """
+    if facts["data"] != fingerprint:
+        raise TagspreadError(
+            f"the checkpoint in {folder} is of other data (other pictures, labels, classes or split); "
+            "resume with the data it was started on, or start a new run in another folder."
+        )
+    then = TrainConfig.from_dict(facts["config"])
+    changed = [
+        f"{f.name} ({getattr(then, f.name)!r} then, {getattr(config, f.name)!r} now)"
+        for f in dataclasses.fields(TrainConfig)
+        if f.name not in apart_from and getattr(then, f.name) != getattr(config, f.name)
+    ]
+    if changed:
+        raise TagspreadError(
+            f"the checkpoint in {folder} was made with other settings: {', '.join(changed)}. "
+            "Resume without changing them, or start a new run in another folder."
+        )

@@ -1,0 +1,46 @@
+"""`tagspread export` as a user runs it."""
+
+import pytest
+from typer.testing import CliRunner
+
+import tagspread as ts
+from tagspread.cli import app
+from tagspread.errors import TagspreadError
+
+
+def tagspread(*arguments):
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.output
+
+
+def test_both_at_once(untrained, ready, folder, tmp_path):
+    run = untrained()
+    text = tagspread("export", run, "--onnx", tmp_path / "t.onnx", "--hub", tmp_path / "hub", "--images", folder)
+    first, second = text.splitlines()
+    assert first.startswith(f"{tmp_path / 't.onnx'}: same tags as PyTorch on 8 pictures of {folder.name}, prob")
+    assert second == f"{tmp_path / 'hub'}: for ts.load, or to upload"
+    assert ts.load(tmp_path / "hub").classes == ts.load(run).classes
+    assert tagspread("export", run, "--hub", tmp_path / "hub", "--overwrite", "-q") == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "say what to write: --onnx FILE, --hub DIR, or both"),
+        (("--hub", "h", "--images", "i"), "--images goes with --onnx"),
+        (("--onnx", "o.onnx", "--figures", "f"), "--figures goes with --hub"),
+    ],
+)
+def test_options_that_do_not_go_together(run, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TagspreadError, match=message):
+        tagspread("export", run, *options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", ["--onnx", "--hub"])
+def test_what_is_no_run(tmp_path, option):
+    with pytest.raises(TagspreadError, match="there is no folder"):
+        tagspread("export", tmp_path / "no", option, tmp_path / "t.onnx")

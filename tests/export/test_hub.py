@@ -1,0 +1,155 @@
+"""Folders to hand on, and what their card says."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import tagspread as ts
+from tagspread.errors import TagspreadError
+from tagspread.evaluate import evaluate
+from tagspread.export.card import plain
+from tagspread.export.compare import generated
+from tagspread.export.hub import FILES, export_hub
+from tagspread.train.folder import RunFolder
+
+
+@pytest.fixture(scope="session")
+def figures(run, folder, tmp_path_factory):
+    file = tmp_path_factory.mktemp("figures") / "figures.json"
+    found = evaluate(ts.load(run, device="cpu"), folder / "test.csv", samples=20)
+    file.write_text(json.dumps(found.to_dict()))
+    return file
+
+
+def test_the_folder_is_loaded_like_a_run(run, tmp_path):
+    out = export_hub(run, tmp_path / "deep" / "hub")
+    assert sorted(file.name for file in out.iterdir()) == sorted(FILES)
+    before, after = (ts.load(one, device="cpu") for one in (run, out))
+    assert after.classes == before.classes
+    assert np.array_equal(after.thresholds, before.thresholds)
+    pictures = generated()
+    assert np.array_equal(before.predict(pictures).probabilities, after.predict(pictures).probabilities)
+    config = json.loads((out / "config.json").read_text())
+    assert (config["architecture"], config["num_classes"]) == ("small", 10)
+    assert config["label_names"] == list(before.classes)
+    assert not RunFolder(out).is_run  # nobody may take it for a run to go on with, or to replace
+
+
+def test_no_path_of_the_machine_is_told(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "copy")
+    for name, place in (("config.json", ("settings",)), ("labels.json", ())):
+        facts = json.loads((copy / name).read_text())
+        inner = facts["settings"] if place else facts
+        inner["method"] = "/home/me/rules.py:Rule"
+        if place:
+            inner["weights"] = "/home/me/weights.safetensors"
+        (copy / name).write_text(json.dumps(facts))
+    out = export_hub(copy, tmp_path / "hub")
+    text = "".join((out / name).read_text() for name in FILES if name != "model.safetensors")
+    assert "/home/me" not in text
+    assert str(tmp_path.parent) not in text
+    assert "rules.py:Rule" in text
+    assert "weights.safetensors" in text
+
+
+def test_the_card_has_the_runs_own_figures(run, tmp_path):
+    text = (export_hub(run, tmp_path / "my_hub") / "README.md").read_text()
+    metrics = json.loads((run / "metrics.json").read_text())["test"]
+    low, high = metrics["interval_90"]
+    line = f"| 40 test pictures | {100 * metrics['mAP']:.1f} | {100 * low:.1f} to {100 * high:.1f} |"
+    assert line in text
+    assert r"# my\_hub" in text
+    assert "**Labelled pictures:** 40." in text
+    assert "**Untagged pictures:** 20." in text
+    assert "7 epochs" in text
+    assert "“match”, chosen on 20 pictures of the pile" in text
+    assert "not to be believed as probabilities" in text
+    assert "was not measured; rare ones" in text
+    rows = re.findall(r"^\| (\d) \| ([\d.e-]+|never) \|$", text, re.M)
+    cuts = json.loads((run / "labels.json").read_text())["thresholds"]
+    assert [cut for _, cut in rows] == ["never" if cut is None else f"{cut:.4g}" for cut in cuts]
+
+
+def test_the_card_has_the_figures_of_an_evaluation(run, tmp_path, figures):
+    text = (export_hub(run, tmp_path / "hub", figures=figures) / "README.md").read_text()
+    known = json.loads(figures.read_text())
+    assert f"| 40 labelled pictures, by tagspread evaluate | {100 * known['map']:.1f} |" in text
+    assert f"it gives {100 * known['decisions']['OR']:.1f} of 100 tags that are there" in text
+    for one in known["classes"]:
+        assert f"| {one['name']} |" in text
+        if one["ap"] is not None:
+            assert f"| {100 * one['ap']:.1f} | {100 * one['ap_low']:.1f} to {100 * one['ap_high']:.1f} |" in text
+    assert "was not measured" not in text
+
+
+def test_a_run_that_knows_little(untrained, tmp_path):
+    out = export_hub(untrained(classes=("a|b", "*c*", "<d>\n# e")), tmp_path / "hub")
+    text = (out / "README.md").read_text()
+    assert "Nobody has measured it" in text
+    assert "**Labelled pictures:** no longer known." in text
+    assert "untagged ones" not in text
+    assert r"| a\|b | 0.5 |" in text
+    assert r"| \*c\* | 0.5 |" in text
+    assert r"| \<d\> \# e | 0.5 |" in text
+    again = export_hub(out, tmp_path / "again")  # a folder that was handed on can be handed on
+    assert (again / "model.safetensors").read_bytes() == (out / "model.safetensors").read_bytes()
+    assert "\n\n\n" not in text
+
+
+def test_what_was_there_stays_there(untrained, tmp_path):
+    run, out = untrained(), tmp_path / "repository"
+    (out / ".git").mkdir(parents=True)
+    (out / ".gitattributes").write_text("*.safetensors filter=lfs\n")
+    export_hub(run, out)
+    (out / "README.md").write_text("my own words")
+    with pytest.raises(TagspreadError, match=r"already holds config.json, model.safetensors, labels.json, README.md"):
+        export_hub(run, out)
+    assert (out / "README.md").read_text() == "my own words"
+    export_hub(run, out, overwrite=True)
+    assert (out / "README.md").read_text() != "my own words"
+    assert sorted(file.name for file in out.iterdir()) == sorted([*FILES, ".git", ".gitattributes"])
+
+
+def test_places_that_are_refused(run, tmp_path):
+    before = {file: file.read_bytes() for file in run.iterdir() if file.is_file()}
+    with pytest.raises(TagspreadError, match="is the folder of a run, which would be spoilt"):
+        export_hub(run, run, overwrite=True)
+    assert before == {file: file.read_bytes() for file in run.iterdir() if file.is_file()}
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TagspreadError, match="is a file; give a folder"):
+        export_hub(run, tmp_path / "file")
+    with pytest.raises(TagspreadError, match="cannot be written to"):
+        export_hub(run, tmp_path / "file" / "hub")
+
+
+def test_a_changed_run_is_refused_and_leaves_nothing(untrained, tmp_path):
+    run = untrained()
+    with (run / "ema.safetensors").open("ab") as opened:
+        opened.write(b"more")
+    with pytest.raises(TagspreadError, match="SHA-256"):
+        export_hub(run, tmp_path / "hub")
+    assert not (tmp_path / "hub").exists()
+
+
+def test_figures_that_are_refused(run, tmp_path, figures):
+    known = json.loads(figures.read_text())
+    wrong = {
+        "there is no file": None,
+        "(classes is missing)": "not JSON",
+        "(decisions is missing)": json.dumps({name: value for name, value in known.items() if name != "decisions"}),
+        "of a run with other tags": json.dumps(known | {"classes": known["classes"][1:]}),
+    }
+    for message, text in wrong.items():
+        if text is not None:
+            (tmp_path / "f.json").write_text(text)
+        with pytest.raises(TagspreadError, match=re.escape(message)):
+            export_hub(run, tmp_path / "hub", figures=tmp_path / "f.json")
+        assert not list((tmp_path / "hub").glob("*"))
+
+
+def test_plain_text_in_markdown():
+    assert plain("a\n b") == "a b"
+    assert plain(r"\|") == r"\\\|"

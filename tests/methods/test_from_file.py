@@ -1,0 +1,233 @@
+"""A method of the user's own, from a Python file: found or refused, trained from Python and the command line."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+import tagspread as ts
+from tagspread.data.digits import CLASSES, digit_canvases
+from tagspread.errors import TagspreadError
+from tagspread.methods import Labelled, find_method, get_method
+from tagspread.methods.from_file import whole_name
+from tagspread.train.config import make_config
+
+from .helpers import assert_same, saved, stopped
+
+RULE = '''
+from dataclasses import dataclass
+
+import torch
+
+import tagspread as ts
+
+
+@dataclass(frozen=True)
+class MyRule(ts.Method):
+    """Above the middle of the class's scores it is there."""
+
+    summary = "the upper half"
+    share: float = 0.5
+
+    def start(self, labelled):
+        return {"epochs": torch.zeros(1)}
+
+    def targets(self, scores, labelled, state):
+        state["epochs"] += 1
+        return ts.Targets((scores > scores.quantile(self.share, dim=0)).to(torch.int8))
+'''
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Write a file and return its path."""
+
+    def write(text=RULE, name="rules.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write
+
+
+# --- found ---
+
+
+def test_a_class_from_a_file_with_its_options(written):
+    path = written()
+    method = get_method(f"{path}:MyRule", share=0.25)
+    assert repr(method) == "MyRule(share=0.25)"
+    assert isinstance(method, ts.Method)
+    scores = torch.arange(8.0)[:, None]
+    labelled = Labelled(torch.tensor([[1]]), ("a",))
+    found = method.targets(scores, labelled, method.start(labelled))
+    assert found.labels.flatten().tolist() == [0, 0, 1, 1, 1, 1, 1, 1]
+
+
+def test_the_class_may_be_left_out_where_there_is_only_one(written):
+    path = written(RULE + "\nfrom tagspread.methods.cap import CAP  # imported, not defined here\n")
+    assert find_method(str(path)).__name__ == "MyRule"
+    assert find_method(f"{path}:MyRule") is find_method(str(path))  # the file is run once
+    assert ts.METHODS.keys().isdisjoint({"MyRule", str(path)})
+
+
+def test_a_plain_subclass_needs_no_decorator(written):
+    path = written("import tagspread as ts\nclass Plain(ts.Method):\n    pass\n")
+    assert get_method(str(path)) == get_method(str(path))
+
+
+def test_a_file_that_was_changed_is_read_again(written):
+    assert get_method(str(written())).share == 0.5  # type: ignore[attr-defined]
+    assert get_method(str(written(RULE.replace("0.5", "0.75")))).share == 0.75  # type: ignore[attr-defined]
+
+
+def test_two_files_of_one_name_are_two_methods(written):
+    one, two = written(name="a/rules.py"), written(RULE.replace("0.5", "0.75"), "b/rules.py")
+    assert [get_method(f"{path}:MyRule").share for path in (one, two)] == [0.5, 0.75]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["my.python/rules.py", "a.py:b/rules.py", "with space/my rules.py"])
+def test_odd_folders(name, written):
+    path = written(name=name)
+    assert find_method(f"{path}:MyRule").__name__ == "MyRule"
+    assert whole_name(f"{path}:MyRule") == f"{path}:MyRule"
+
+
+def test_a_relative_file_is_remembered_by_its_whole_path(written, monkeypatch):
+    path = written()
+    monkeypatch.chdir(path.parent)
+    assert make_config("paper", method="rules.py").method == str(path)
+    assert make_config("paper", method="rules.py:MyRule").method == f"{path}:MyRule"
+    assert make_config("paper", method="iat").method == "iat"
+
+
+def test_its_recipe_is_used_unless_the_user_says_otherwise(written):
+    path = written(RULE.replace('    summary = "the upper half"\n', '    recipe = {"epochs": 3, "loss": "bce"}\n'))
+    config = make_config("default", method=str(path), loss="asl")
+    assert (config.epochs, config.loss, config.method_options) == (3, "asl", {})
+
+
+# --- refused ---
+
+TWO = RULE + "\n\nclass Second(MyRule):\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "suffix", "words"),
+    [
+        (None, "", "there is no file {path} to take a method from."),
+        (None, ":MyRule", "there is no file {path} to take a method from."),
+        ("def broken(:\n", "", "{path} stops with SyntaxError: invalid syntax (rules.py, line 1). Mend it"),
+        ("import not_there_at_all", "", "{path} stops with ModuleNotFoundError: No module named 'not_there_at_all'."),
+        ("1 / 0", ":MyRule", "{path} stops with ZeroDivisionError: division by zero. Mend it, then try again."),
+        ("raise SystemExit('bye')", "", "{path} stops with SystemExit: bye. Mend it, then try again."),
+        ("", "", "{path} defines no method; write a class of ts.Method in it"),
+        ("from tagspread.methods.cap import CAP", ":CAP", "{path} defines no method; write a class of ts.Method"),
+        ("class MyRule:\n    pass", ":MyRule", "{path} defines no method; write a class of ts.Method"),
+        (RULE, ":MyRul", "{path} defines MyRule, but no method 'MyRul'. Did you mean 'MyRule'?"),
+        (RULE, ":myrule", "but no method 'myrule'. Did you mean 'MyRule'?"),
+        (RULE, ":Zebra", "{path} defines MyRule, but no method 'Zebra'."),
+        (TWO, "", "{path} defines MyRule, Second; say which one you mean, as {path}:CLASS."),
+        (TWO, ":", "{path} defines MyRule, Second; say which one you mean, as {path}:CLASS."),
+        (RULE.replace("frozen=True", "order=True"), "", "{path} stops with TypeError: cannot inherit non-frozen"),
+    ],
+)
+def test_refused_with_a_reason(text, suffix, words, written, tmp_path):
+    path = tmp_path / "rules.py" if text is None else written(text)
+    with pytest.raises(TagspreadError, match=re.escape(words.format(path=path))) as caught:
+        find_method(f"{path}{suffix}")
+    assert "Zebra" not in suffix or "Did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"shore": 0.1}, "has no option 'shore'; its options are share. Did you mean 'share'?"),
+        ({"summary": "x"}, "has no option 'summary'; its options are share."),
+    ],
+)
+def test_unknown_options(options, words, written):
+    with pytest.raises(TagspreadError, match=re.escape(words)):
+        get_method(f"{written()}:MyRule", **options)
+
+
+def test_a_file_that_stopped_may_be_mended(written):
+    with pytest.raises(TagspreadError, match="ZeroDivisionError"):
+        find_method(str(written("1 / 0")))
+    with pytest.raises(TagspreadError, match="ZeroDivisionError"):  # not half of a module from the first time
+        find_method(str(written("1 / 0")))
+    assert find_method(str(written())).__name__ == "MyRule"
+
+
+def test_a_method_that_does_not_label_says_so(written):
+    path = written("import tagspread as ts\nclass Lazy(ts.Method):\n    pass\n")
+    with pytest.raises(TagspreadError, match=re.escape("Lazy does not say how to label the pile; write its targets()")):
+        get_method(str(path)).targets(torch.zeros(1, 1), Labelled(torch.tensor([[1]]), ("a",)), {})
+
+
+# --- trained ---
+
+QUICK: dict[str, Any] = {"backbone": "small", "weights": "none", "image_size": 24, "batch": 16, "lr": 0.003}
+QUICK |= {"preset": "paper", "warmup_epochs": 1, "epochs": 2, "device": "cpu", "quiet": True}
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """48 pictures, 16 of them tagged, and a rule beside them, in the folder where we are."""
+    top = tmp_path / "home"
+    (top / "pictures").mkdir(parents=True)
+    drawn, _ = digit_canvases(48, 1, seed=0)
+    for i, picture in enumerate(drawn.pictures):
+        Image.fromarray(picture.transpose(1, 2, 0)).save(top / "pictures" / f"{i:02}.png")
+    with (top / "labels.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [("image", "tags")]
+            + [(f"{i:02}.png", "|".join(c for c, on in zip(CLASSES, drawn.y[i], strict=True) if on)) for i in range(16)]
+        )
+    (top / "rules.py").write_text(RULE)
+    monkeypatch.chdir(top)
+    return top
+
+
+def tagspread(*arguments, cwd):
+    command = [sys.executable, "-m", "tagspread", "train", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def test_from_the_command_line_from_python_and_resumed_from_another_folder(home, tmp_path, monkeypatch):
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in QUICK.items() if name != "quiet"]
+    rule = ["--method", "rules.py:MyRule", "--set", 'method_options={"share": 0.7}']
+    done = tagspread("pictures", "--labels", "labels.csv", "--out", "whole", *rule, *options, cwd=home)
+    assert done.returncode == 0, done.stderr
+    settings = json.loads((home / "whole" / "config.json").read_text())["settings"]
+    assert settings["method"] == f"{home / 'rules.py'}:MyRule"
+
+    with stopped(3, monkeypatch):
+        ts.train("pictures", "labels.csv", "parts", method="rules.py:MyRule", method_options={"share": 0.7}, **QUICK)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    done = tagspread("--resume", home / "parts", "--device=cpu", cwd=elsewhere)
+    assert done.returncode == 0, done.stderr
+    assert_same(saved(home / "whole"), saved(home / "parts"))
+    assert saved(home / "whole")["method.epochs"].item() == 2
+    labels = saved(home / "whole")["targets.labels"]
+    assert labels.sum(0).tolist() == [10] * 10  # of 32 rows, those above place 0.7 * 31
+
+
+def test_bad_names_stop_before_anything_is_written(home):
+    for method, words in [
+        ("rules.py:MyRul", "Did you mean 'MyRule'?"),
+        ("rule.py:MyRule", "there is no file rule.py"),
+    ]:
+        with pytest.raises(TagspreadError, match=re.escape(words)):
+            ts.train("pictures", "labels.csv", "run", method=method, **QUICK)
+    with pytest.raises(TagspreadError, match="has no option 'shore'"):
+        ts.train("pictures", "labels.csv", "run", method="rules.py", method_options={"shore": 1}, **QUICK)
+    assert not (home / "run").exists()

@@ -1,0 +1,105 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tagspread as ts
+from tagspread.data.table import read_table
+from tagspread.report.gather import read_run
+from tagspread.report.known import find_known
+from tagspread.report.page import write_report
+from tests.report.conftest import QUICK, write_csv
+
+
+def reasons(told):
+    return " / ".join(f"{one.what}: {one.why}" for one in told.missing)
+
+
+def test_test_pictures_come_first(run, folder):
+    told: Any = read_run(run)
+    known: Any = find_known(told)
+    assert known.part.words == "test pictures"
+    assert known.part.fair
+    assert len(known.part.table) == 40
+    assert np.array_equal(known.trained.y, read_table(folder / "labels.csv", folder).aligned(told.classes, ""))
+    assert told.missing == []
+
+
+@pytest.mark.parametrize(("settings", "part"), [({"test_share": 0.3}, "test"), ({"selection": "held_out"}, "held_out")])
+def test_parts_are_those_of_training(folder, tmp_path, settings, part):
+    """Were a single picture in another part, the figures would differ; one labelled picture is broken."""
+    quick = QUICK | {"warmup_epochs": 2, "epochs": 1}
+    run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **quick, **settings)
+    told: Any = read_run(run.path)
+    known: Any = find_known(told)
+    assert len(known.part.table) == run.metrics[part]["pictures"]
+    assert known.part.fair
+    assert len(known.part.table) + len(known.trained) == 59
+    assert not set(known.part.table.paths) & set(known.trained.paths)
+    tagger = ts.load(run.path, device="cpu")
+    probabilities = tagger.predict(known.part.table.paths).probabilities
+    assert np.isclose(ts.mean_average_precision(probabilities, known.part.table.y), run.metrics[part]["mAP"])
+
+
+def test_without_a_part_to_test_on_it_says_so(folder, tmp_path):
+    quick = QUICK | {"warmup_epochs": 1, "epochs": 1}
+    run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **quick).path
+    told: Any = read_run(run)
+    part: Any = find_known(told).part
+    assert not part.fair
+    assert "--test-share" in reasons(told)
+    text = write_report(run, device="cpu").path.read_text()
+    assert "it looks better there" in text
+    assert "average precision <b>" not in text
+
+
+def test_data_from_python_cannot_be_found(tmp_path):
+    pictures, y = np.zeros((20, 24, 24, 3), np.uint8), np.tile([[1, 0], [0, 1]], (10, 1))
+    y[10:] = -1
+    quick = QUICK | {"warmup_epochs": 1, "epochs": 1, "batch": 8}
+    run = ts.train(pictures, y, tmp_path / "run", **quick).path
+    told: Any = read_run(run)
+    known: Any = find_known(told)
+    assert (known.trained, known.part) == (None, None)
+    assert "started from Python" in reasons(told)
+    assert "--labels FILE" in reasons(told)
+    assert write_report(run).path.exists()
+    with pytest.raises(ts.TagspreadError, match="--images DIR"):
+        write_report(run, labels="some.csv")
+
+
+def moved(copied, **data):
+    import json
+
+    config = json.loads((copied / "config.json").read_text())
+    config["data"] |= data
+    (copied / "config.json").write_text(json.dumps(config))
+    return read_run(copied)
+
+
+def test_what_was_moved_is_named(copied, tmp_path):
+    told = moved(copied, labels=str(tmp_path / "gone.csv"))
+    assert find_known(told).part is None
+    assert "gone.csv, is no longer there" in reasons(told)
+    told = moved(copied, images=str(tmp_path / "nowhere"))
+    assert find_known(told).trained is None
+    assert "nowhere, is no longer there" in reasons(told)
+
+
+def test_a_lost_test_table_leaves_the_rest(copied, tmp_path):
+    told = moved(copied, test_labels=str(tmp_path / "gone.csv"))
+    known: Any = find_known(told)
+    assert known.part is None
+    assert len(known.trained) == 60
+    assert "gone.csv" in reasons(told)
+
+
+def test_given_pictures_that_were_trained_on_are_counted(run, folder, tmp_path, drawn_y):
+    own = write_csv(tmp_path / "own.csv", range(50, 70), drawn_y)
+    part: Any = find_known(read_run(run), own, folder).part
+    assert part.trained_on == 10
+    assert len(part.table) == 20
+    text = write_report(run, tmp_path / "page.html", labels=own, device="cpu").path.read_text()
+    assert "10 of these pictures were trained on" in text
+    with pytest.raises(ts.TagspreadError, match=r"none\.csv"):
+        find_known(read_run(run), tmp_path / "none.csv", folder)

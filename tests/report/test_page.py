@@ -1,0 +1,154 @@
+import html
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import tagspread as ts
+from tagspread.evaluate import evaluate
+from tagspread.report.page import write_report
+from tests.report.conftest import EVIL, file_name
+
+OUTSIDE = re.compile(r"""(?:src|href|action|data)\s*=\s*["'](?!data:|#)|url\(|@import|https?://""", re.IGNORECASE)
+
+
+def test_the_page_needs_nothing_from_outside(page):
+    text = page.read_text()
+    assert not OUTSIDE.search(re.sub(r"data:image/webp;base64,[\w+/=]+", "data:", text))
+    assert len(text.encode()) < 5_000_000
+
+
+def test_text_of_the_user_is_never_markup(page):
+    text = page.read_text()
+    assert text.count("<script>") == text.count("</script>") == 1  # our own
+    assert html.escape(EVIL, quote=False)[:20] in text
+    assert EVIL not in text
+    assert "onerror=hit" in text
+    assert "<img src=x" not in text
+    assert "my &lt;b&gt;run" in text
+
+
+def test_the_table_says_what_evaluate_says(page, run, folder):
+    found: Any = evaluate(ts.load(run, device="cpu"), folder / "test.csv")
+    text = page.read_text()
+    body = text[text.index("<tbody>") : text.index("</tbody>")]
+    for row, one in zip(body.split("<tr>")[1:], found.classes, strict=True):
+        values = re.findall(r'<td data-value="([^"]*)"', row)
+        for cell, value in ((4, one.positives), (5, one.ap), (7, one.precision), (8, one.recall), (9, one.f1)):
+            assert values[cell] == ("" if value is None else str(value))
+    assert f"<strong>{100 * found.map:.1f}</strong>" in text
+
+
+def test_without_pictures_there_is_still_a_page(run, tmp_path):
+    written = write_report(run, tmp_path / "page.html", pictures=False)
+    text = written.path.read_text()
+    assert "data:image/webp" not in text
+    assert "--no-pictures was asked for" in text
+    for part in ("learning", "pile", "tags", "look"):
+        assert f'<section id="{part}"' in text
+    assert "estimated from the labels" in text
+    assert "untagged, as last scored in training" in text
+
+
+def test_an_unfinished_run_has_a_page_too(copied):
+    for name in ("labels.json", "metrics.json"):
+        (copied / name).unlink()
+    text = write_report(copied).path.read_text()
+    assert 'id="learning"' in text
+    assert 'id="tags"' not in text
+    assert "training has not finished" in text
+
+
+def test_a_run_that_has_just_begun_has_a_page(copied):
+    for name in ("labels.json", "metrics.json", "log.jsonl"):
+        (copied / name).unlink()
+    assert "training has not finished" in write_report(copied).path.read_text()
+
+
+def test_pictures_that_are_gone_are_missed_in_words(copied, folder, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    config = copied / "config.json"
+    config.write_text(config.read_text().replace(f'"images": "{folder}"', f'"images": "{empty}"'))
+    written = write_report(copied, device="cpu")
+    assert any("none of the 40 pictures can be read" in one.why for one in written.missing)
+    assert "estimated from the labels" in written.path.read_text()
+
+
+def test_a_changed_model_is_missed_in_words(copied):
+    (copied / "ema.safetensors").write_bytes(b"other")
+    written = write_report(copied, device="cpu")
+    assert any("not the file that training wrote" in one.why for one in written.missing)
+
+
+def test_a_figure_that_training_did_not_measure_is_pointed_out(copied):
+    import json
+
+    metrics = json.loads((copied / "metrics.json").read_text())
+    metrics["test"]["mAP"] = 0.999
+    (copied / "metrics.json").write_text(json.dumps(metrics))
+    assert "Training measured a mAP of 99.9" in write_report(copied, device="cpu").path.read_text()
+
+
+def test_pages_are_replaced_only_where_they_are_ours(copied, tmp_path):
+    first = write_report(copied, pictures=False).path
+    assert first == copied / "report.html"
+    assert write_report(copied, pictures=False).path == first  # the run's own is written anew
+    other = tmp_path / "mine.html"
+    other.write_text("mine")
+    with pytest.raises(ts.TagspreadError, match="exists"):
+        write_report(copied, other, pictures=False)
+    assert other.read_text() == "mine"
+    write_report(copied, other, pictures=False, overwrite=True)
+    assert other.read_text().startswith("<!doctype html>")
+    with pytest.raises(ts.TagspreadError, match=r"\.html"):
+        write_report(copied, tmp_path / "page.pdf")
+    assert not list(tmp_path.glob("*.writing"))
+
+
+def test_labels_need_pictures(copied, folder):
+    with pytest.raises(ts.TagspreadError, match="no --no-pictures"):
+        write_report(copied, labels=folder / "test.csv", pictures=False)
+
+
+def test_the_command(copied, tmp_path):
+    def command(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "tagspread", "report", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = command(copied, "--no-pictures")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == str(copied / "report.html")
+    assert "note: not shown: how good each tag is" in done.stdout
+    refused = command(tmp_path)
+    assert refused.returncode == 2
+    assert "not the folder of a run" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_broken_pictures_are_named(run, folder, tmp_path, drawn_y):
+    from tests.report.conftest import write_csv
+
+    own = write_csv(tmp_path / "own.csv", range(5, 12), drawn_y)
+    text = write_report(run, tmp_path / "page.html", labels=own, device="cpu").path.read_text()
+    assert "1 picture cannot be read and is left out" in text
+    assert html.escape(file_name(7)) in text
+
+
+def test_of_very_many_tags_the_frequent_ones_are_looked_at(run, folder, tmp_path, monkeypatch):
+    from tagspread.report import page
+
+    monkeypatch.setattr(page, "MOST_CLASSES", 3)
+    written = write_report(run, tmp_path / "page.html", device="cpu")
+    found = evaluate(ts.load(run, device="cpu"), folder / "test.csv", samples=1).classes
+    most = sorted(range(10), key=lambda k: -found[k].positives)[:3]
+    text = written.path.read_text()
+    assert re.findall(r'<article class="panel" id="tag-(\d)"', text) == [str(k) for k in sorted(most)]
+    assert set(re.findall(r'href="#tag-(\d)"', text)) == set(map(str, most))
+    assert "room for 3" in written.missing[0].why

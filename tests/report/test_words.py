@@ -1,0 +1,63 @@
+from dataclasses import replace
+from typing import Any
+
+from tagspread.report.gather import read_run
+from tagspread.report.known import find_known
+from tagspread.report.rows import class_rows
+from tagspread.report.words import notes, sentences, tiles
+from tagspread.train.gain import gain_in_words
+
+
+def without_space(text):
+    return text.replace("\u00a0", " ")
+
+
+def test_without_pictures_the_figures_are_those_of_training(run):
+    told: Any = read_run(run)
+    said = without_space(sentences(told, None, [])[0])
+    low, high = told.metrics["test"]["interval_90"]
+    assert f"{100 * told.metrics['test']['mAP']:.1f} out of 100" in said
+    assert "40 test pictures" in said
+    assert f"(90 % interval {100 * low:.1f} to {100 * high:.1f})" in said
+    assert [tile.name for tile in tiles(told, None, 60)] == ["mAP", "labelled", "untagged"]
+
+
+def test_nothing_measured_nothing_said(run):
+    told = replace(read_run(run), metrics={}, log=[], pile=None)
+    assert sentences(told, None, []) == []
+    assert tiles(told, None, None) == []
+
+
+def test_whether_the_pile_helped_is_said_in_the_words_of_training(run):
+    told: Any = read_run(run)
+    words = gain_in_words(told.metrics)
+    assert without_space(sentences(told, None, [])[-1]).lower() == f"{words}.".lower()
+    unknown = replace(told, metrics={"gain": {"not_measured": "nothing was kept"}})
+    assert sentences(unknown, None, []) == []
+    assert notes(unknown, None, [])[0].endswith("is not known: nothing was kept.")
+
+
+def test_warnings_are_passed_on(run, drawn_y):
+    told: Any = read_run(run)
+    told = replace(told, metrics={"warning": "chosen on the test part"})
+    few = drawn_y[:3]
+    rows = class_rows(told, few, None)
+    said = notes(told, None, rows)
+    assert said[0] == "Chosen on the test part."
+    assert any("Fewer than 5 labelled pictures carry" in note for note in said)
+
+
+def test_a_surprising_share_of_the_pile_is_named(run):
+    told: Any = read_run(run)
+    known: Any = find_known(told)
+    rows: Any = class_rows(told, known.trained.y, None)
+    assert not any(row.surprising for row in rows)  # CAP assigns what the labels say
+    low, high = rows[0].share_ends
+    for assigned, possible, surprising in (
+        (high + 0.01, high + 0.01, True),
+        (low - 0.01, low - 0.005, True),
+        (low - 0.01, low + 0.01, False),  # enough was left open
+    ):
+        assert replace(rows[0], assigned=assigned, possible=possible).surprising is surprising
+    odd = [replace(rows[0], assigned=1.0, possible=1.0), *rows[1:]]
+    assert any(rows[0].name in note for note in notes(told, None, odd))

@@ -1,0 +1,200 @@
+"""Did the untagged pictures help? The labelled-only model is what it is said to be, and so is the answer."""
+
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score
+
+import tagspread as ts
+from tagspread.methods import METHODS
+from tagspread.methods.base import Method, Targets
+from tagspread.train import loop
+from tagspread.train.gain import gain_in_words
+from tagspread.train.session import run_training
+from tagspread.train.stop import Interrupted, StopSignal
+from tagspread.vision.backbones import build_network
+
+FILE = "labelled_only.safetensors"
+
+
+@dataclass(frozen=True)
+class Harmful(Method):
+    """Takes the pile for the opposite of what it looks like."""
+
+    def targets(self, scores, labelled, state):
+        return Targets((scores < scores.median(0).values).to(torch.int8))
+
+
+@pytest.fixture
+def harmful(monkeypatch):
+    monkeypatch.setitem(METHODS, "harmful", Harmful)
+    return {"method": "harmful", "warmup_epochs": 12, "epochs": 4, "lr": 0.01}
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        assert torch.equal(one[name], other[name]), name
+
+
+def network_of(file, classes=10):
+    network = build_network("small", classes, weights="none")
+    network.load_state_dict(load_file(file))
+    return network.eval()
+
+
+def mean_ap(network, problem, rows):
+    with torch.no_grad():
+        scores = network(problem.store.batch(rows)).numpy()
+    return float(np.mean([average_precision_score(problem.y[rows][:, k], scores[:, k]) for k in range(10)]))
+
+
+def test_the_end_of_the_warm_up_is_kept_and_compared(problem, tiny, silent, tmp_path):
+    run = run_training(problem, tiny(), tmp_path / "cap", watcher=silent)
+    alone = run_training(problem, tiny(method="asl"), tmp_path / "asl", watcher=silent)
+    kept = load_file(run.path / FILE)
+    same(kept, load_file(alone.path / "model.safetensors"))
+    assert kept.keys() == load_file(run.path / "model.safetensors").keys()
+    metrics = json.loads((run.path / "metrics.json").read_text())
+    before, after = (mean_ap(network_of(run.path / name), problem, problem.test) for name in (FILE, "ema.safetensors"))
+    assert metrics["labelled_only"]["mAP"] == pytest.approx(before)
+    gain = metrics["gain"]
+    assert gain["difference"] == pytest.approx(after - before)
+    assert gain["interval_90"][0] <= gain["difference"] <= gain["interval_90"][1]
+    assert (gain["part"], gain["pictures"]) == ("test", 60)
+    assert metrics["labelled_only"]["interval_90"][0] < before < metrics["labelled_only"]["interval_90"][1]
+    assert metrics["test"]["mAP"] == pytest.approx(after)
+
+
+def test_a_labelled_only_method_compares_nothing(problem, tiny, silent, tmp_path):
+    run = run_training(problem, tiny(method="bce"), tmp_path / "run", watcher=silent)
+    assert not (run.path / FILE).exists()
+    assert not {"gain", "labelled_only"} & run.metrics.keys()
+    assert gain_in_words(run.metrics) is None
+
+
+def test_the_held_out_part_is_preferred(problem, tiny, silent, tmp_path):
+    run = run_training(problem, tiny(selection="held_out", held_out=0.25), tmp_path / "run", watcher=silent)
+    assert (run.metrics["gain"]["part"], run.metrics["gain"]["pictures"]) == ("held_out", 10)
+
+
+def test_a_warm_up_that_is_shared(problem, tiny, silent, tmp_path):
+    alone = run_training(problem, tiny(method="asl"), tmp_path / "asl", watcher=silent)
+    run = run_training(problem, tiny(), tmp_path / "cap", after=alone.path, watcher=silent)
+    same(load_file(run.path / FILE), load_file(alone.path / "model.safetensors"))
+    assert "difference" in run.metrics["gain"]
+
+
+def test_start_from_the_average_is_kept_as_it_starts(problem, tiny, silent, tmp_path):
+    run = run_training(problem, tiny(warm_start_from="ema"), tmp_path / "cap", watcher=silent)
+    alone = run_training(problem, tiny(method="asl"), tmp_path / "asl", watcher=silent)
+    same(load_file(run.path / FILE), load_file(alone.path / "ema.safetensors"))
+
+
+@pytest.mark.parametrize("at", [2, 9])
+def test_a_resumed_run_finds_it(at, problem, tiny, silent, tmp_path, monkeypatch):
+    """Stopped in the warm-up, and in the main stage."""
+    whole = run_training(problem, tiny(), tmp_path / "whole", watcher=silent)
+    steps = 0
+
+    class StopAfter(StopSignal):
+        @property
+        def asked(self):
+            nonlocal steps
+            steps += 1
+            return steps == at
+
+        @asked.setter
+        def asked(self, value):
+            pass
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "StopSignal", StopAfter)
+        with pytest.raises(Interrupted):
+            run_training(problem, tiny(), tmp_path / "parts", watcher=silent)
+    assert (tmp_path / "parts" / FILE).exists() == (at == 9)
+    resumed = run_training(problem, tiny(), tmp_path / "parts", resume=True, watcher=silent)
+    same(load_file(whole.path / FILE), load_file(resumed.path / FILE))
+    assert resumed.metrics["gain"] == whole.metrics["gain"]
+    run_training(problem, tiny(method="asl", epochs=0), tmp_path / "parts", overwrite=True, watcher=silent)
+    assert not (tmp_path / "parts" / FILE).exists()
+
+
+def test_a_fitted_head_is_compared_with_the_probe_of_the_labelled_alone(problem, tiny, silent, tmp_path):
+    config = tiny(start="fitted_head", warmup_epochs=0, epochs=1)
+    run = run_training(problem, config, tmp_path / "run", watcher=silent)
+    network = network_of(run.path / FILE)
+    assert run.metrics["labelled_only"]["what"] == "a linear head on the frozen network"
+    assert run.metrics["labelled_only"]["mAP"] == pytest.approx(mean_ap(network, problem, problem.test))
+    with torch.no_grad():
+        x = network.features(problem.store.batch(problem.labelled)).numpy()
+        found = network(problem.store.batch(problem.labelled)).numpy()
+    x = (x - x.mean(0)) / np.where(x.std(0) > 1e-6, x.std(0), 1.0)
+    y = problem.y[problem.labelled]
+    for k in range(3):
+        reference = LogisticRegression(C=1 / (len(x) * 0.1), tol=1e-8, max_iter=1000).fit(x, y[:, k])
+        np.testing.assert_allclose(found[:, k], reference.decision_function(x), atol=0.02)
+    # the pile has no part in it: another pile, the same head
+    other = replace(problem, pile=problem.pile[:100])
+    again = run_training(other, config, tmp_path / "other", watcher=silent)
+    same(load_file(run.path / FILE), load_file(again.path / FILE))
+
+
+def test_harm_is_told_and_the_better_one_is_kept_if_asked(harmful, problem, tiny, silent, tmp_path):
+    plain = run_training(problem, tiny(**harmful), tmp_path / "plain", watcher=silent)
+    assert plain.metrics["gain"]["interval_90"][1] < 0
+    assert gain_in_words(plain.metrics).startswith("the untagged pictures hurt: mAP ")
+    assert gain_in_words(plain.metrics).endswith("; --keep-better would have kept the model without them")
+    labels = json.loads((plain.path / "labels.json").read_text())
+    assert (labels["model"], labels["network"]) == ("ema.safetensors", "ema")
+
+    run = run_training(problem, tiny(**harmful), tmp_path / "better", keep_better=True, watcher=silent)
+    assert run.metrics["gain"] == plain.metrics["gain"]
+    assert run.metrics["network"] == "labelled_only"
+    assert run.metrics["test"]["mAP"] == run.metrics["labelled_only"]["mAP"]
+    assert "chosen on the test part" in run.metrics["warning"]
+    assert gain_in_words(run.metrics).endswith("; the model without them is the one that is kept")
+    labels = json.loads((run.path / "labels.json").read_text())
+    assert (labels["model"], labels["network"]) == (FILE, "labelled_only")
+    found = ts.load(run.path, device="cpu").predict(problem.store.batch(problem.test).numpy())
+    measured = ts.mean_average_precision(found.probabilities, problem.y[problem.test])
+    assert measured == pytest.approx(run.metrics["labelled_only"]["mAP"])
+    same(load_file(plain.path / "model.safetensors"), load_file(run.path / "model.safetensors"))
+
+
+def test_keep_better_keeps_what_the_pile_made_if_that_is_better(problem, tiny, silent, tmp_path):
+    run = run_training(problem, tiny(), tmp_path / "run", keep_better=True, watcher=silent)
+    assert run.metrics["gain"]["difference"] > 0
+    assert run.metrics["network"] == "ema"
+    assert "warning" not in run.metrics
+    assert json.loads((run.path / "config.json").read_text())["keep_better"] is True
+
+
+def test_nothing_to_measure_on_is_said_with_what_to_do(problem, tiny, silent, tmp_path):
+    run = run_training(replace(problem, test=problem.test[:0]), tiny(epochs=1), tmp_path / "run", watcher=silent)
+    assert (run.path / FILE).exists()
+    assert "put some aside with --test-share 0.2" in gain_in_words(run.metrics)
+    y = problem.y.copy()
+    y[problem.test] = 0
+    none = run_training(replace(problem, y=y), tiny(epochs=1), tmp_path / "none", keep_better=True, watcher=silent)
+    assert "carries any tag" in gain_in_words(none.metrics)
+    cold = run_training(problem, tiny(warmup_epochs=0, epochs=1), tmp_path / "cold", keep_better=True, watcher=silent)
+    assert not (cold.path / FILE).exists()
+    assert "no model without them to compare with; give warmup_epochs" in gain_in_words(cold.metrics)
+
+
+def test_no_difference_in_words():
+    metrics = {
+        "network": "ema",
+        "labelled_only": {"mAP": 0.5, "what": "the network after the warm-up"},
+        "gain": {"difference": -0.004, "interval_90": (-0.02, 0.01), "part": "held_out", "pictures": 1234},
+    }
+    assert gain_in_words(metrics) == (
+        "the untagged pictures made no difference that can be told: mAP 49.6 against 50.0 without them (the network "
+        "after the warm-up), a loss of 0.4 points on 1,234 held-out pictures (90 % interval -2.0 to 1.0)"
+    )

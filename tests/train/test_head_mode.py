@@ -1,0 +1,142 @@
+"""A head on a frozen network: an ordinary run, with settings chosen on the labelled part and features kept."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import tagspread as ts
+from tagspread.errors import TagspreadError
+from tagspread.methods import get_method
+from tagspread.train import features, head_mode
+from tagspread.train.config import make_config
+from tagspread.train.features import embed, feature_file
+from tagspread.train.session import run_training
+from tagspread.vision.backbones import build_network
+
+from .conftest import make_problem
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """One run of the head mode on digits, with the features of an untrained network."""
+    problem = make_problem(train=260, labelled=60)
+    config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False)
+    from tagspread.train.console import Watcher
+
+    folder = tmp_path_factory.mktemp("head")
+    return problem, run_training(problem, config, folder / "run", watcher=Watcher(quiet=True), cache=folder / "cache")
+
+
+def test_the_run_is_an_ordinary_one(run):
+    problem, done = run
+    names = {file.name for file in done.path.iterdir()}
+    assert {"config.json", "log.jsonl", "metrics.json", "labels.json", "ema.safetensors"} <= names
+    settings = json.loads((done.path / "config.json").read_text())["settings"]
+    assert (settings["mode"], settings["epochs"], settings["warmup_epochs"]) == ("head", 0, 0)
+    chosen = done.log[-1]["chosen"]
+    assert chosen["ridge"] > 0
+    assert ("pseudo_labels.csv" in names) == (chosen["pile_weight"] > 0)
+    assert done.metrics["test"]["mAP"] > 0.3  # chance is the mean share of positives, about 0.2
+    assert done.metrics["gain"]["part"] == "test"
+    tagger = ts.load(done.path)
+    pictures = problem.store.batch(problem.test).permute(0, 2, 3, 1).numpy()
+    found = tagger.predict(pictures).probabilities
+    truth = problem.y[problem.test]
+    # the saved network, shown pictures, says what the features said
+    assert ts.mean_average_precision(found, truth) == pytest.approx(done.metrics["test"]["mAP"], abs=1e-6)
+
+
+def test_the_network_below_the_head_is_the_one_it_began_with(run):
+    _, done = run
+    trained = load_file(done.path / "ema.safetensors")
+    torch.manual_seed(1)
+    fresh = build_network("small", 10, weights="none").state_dict()
+    for name, value in fresh.items():
+        if name.startswith("backbone."):
+            assert torch.equal(trained[name], value)
+    assert not torch.equal(trained["head.weight"], fresh["head.weight"])
+
+
+def test_features_are_looked_at_once(run, tmp_path, monkeypatch, silent):
+    problem, done = run
+    cache = done.path.parent / "cache"
+    assert len(list(cache.glob("features-*.npy"))) == 1  # no mirror images of digits
+    monkeypatch.setattr(features, "ROWS_AT_ONCE", 10**9)
+    looked = []
+    original = features.score
+    monkeypatch.setattr(features, "score", lambda *a, **k: looked.append(len(a[2])) or original(*a, **k))
+    config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False)
+    again = run_training(problem, config, tmp_path / "run", watcher=silent, cache=cache)
+    assert looked == [1]  # one picture, to know how many features there are
+    assert again.metrics["test"]["mAP"] == done.metrics["test"]["mAP"]
+
+
+def test_embedding_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+    problem = make_problem(train=60, test=10, labelled=20)
+    network, rows, cpu = build_network("small", 3, weights="none"), np.arange(50), torch.device("cpu")
+    monkeypatch.setattr(features, "ROWS_AT_ONCE", 16)
+    whole = embed(network, problem.store, rows, cpu)
+    assert torch.allclose(whole, network.eval().features(problem.store.batch(rows)), atol=1e-5)
+    mirrored = embed(network, problem.store, rows, cpu, mirror=True)
+    assert torch.allclose(mirrored, network.features(problem.store.batch(rows).flip(-1)), atol=1e-5)
+    file = feature_file(tmp_path, problem, network, mirror=False)
+    assert file != feature_file(tmp_path, problem, network, mirror=True)
+    assert file != feature_file(tmp_path, problem, build_network("small", 3, weights="none"), mirror=False)
+
+    def stop(done, total):
+        if done >= 32:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed(network, problem.store, rows, cpu, file=file, progress=stop)
+    seen = []
+    found = embed(network, problem.store, rows, cpu, file=file, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(48, 50), (50, 50)]
+    assert torch.equal(found, whole)
+
+
+def test_a_finished_run_can_be_resumed(run, silent):
+    problem, done = run
+    config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False)
+    again = run_training(problem, config, done.path, resume=True, watcher=silent, cache=done.path.parent / "cache")
+    assert again.metrics["test"] == done.metrics["test"]
+    assert again.log == done.log
+
+
+def test_when_the_mode_is_chosen(monkeypatch):
+    problem, cpu, gpu = make_problem(train=100, labelled=20), torch.device("cpu"), torch.device("cuda")
+    monkeypatch.setattr(head_mode, "LARGE_PILE", 80)
+    auto = make_config(backbone="tf_efficientnet_lite0")
+
+    def mode(config=auto, device=cpu, method="cap", data=problem):
+        return head_mode.resolve_mode(config, data, get_method(method), device).mode
+
+    assert auto.mode == "auto"
+    assert mode() == "head"
+    assert mode(device=gpu) == "full"
+    assert mode(data=make_problem(train=99, labelled=20)) == "full"
+    assert mode(method="freematch") == "full"
+    assert mode(replace(auto, weights="none")) == "full"
+    assert mode(replace(auto, head="ml_decoder")) == "full"
+    assert make_config(epochs=3).mode == "full"  # who says how long to train wants it trained
+    assert make_config("paper").mode == "full"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"head": "ml_decoder"}, "mode 'head' fits a linear head, but head is 'ml_decoder'"),
+        ({"method": "freematch"}, "needs a network that is trained on pictures"),
+        ({"method": "d2l"}, "needs a network that is trained on pictures"),
+        ({"mode": "heads"}, "mode is 'heads'"),
+    ],
+)
+def test_what_cannot_be_done_on_features(settings, words, silent, tmp_path):
+    given = {"mode": "head", "backbone": "small", "weights": "none", "image_size": 24, **settings}
+    with pytest.raises(TagspreadError, match=words):
+        run_training(make_problem(), make_config(**given), tmp_path / "run", watcher=silent)
+    assert not (tmp_path / "run").exists()

