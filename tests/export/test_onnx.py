@@ -151,7 +151,7 @@ def edited(graph, change):
     [
         (0.01, r"differ from PyTorch's by 0.00\d+, more than 0.001; it was not kept"),
         (np.nan, "differ from PyTorch's by nan"),
-        (2e-3, "decides otherwise than PyTorch about 'a'"),
+        (2e-3, "decides otherwise than PyTorch about '[abc]'"),
         (None, "ONNX Runtime cannot use the file, so it was not kept"),
     ],
 )

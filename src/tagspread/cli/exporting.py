@@ -35,13 +35,14 @@ def export(
     watcher = Watcher(quiet)
     with may_be_stopped("stopped; what was not finished is not there"):
         if onnx is not None:
+            from tagspread.export.compare import LIMIT
             from tagspread.export.onnx import export_onnx
 
             found = export_onnx(run, onnx, images=images, overwrite=overwrite)
             watcher.note(f"{onnx}: same tags as PyTorch on {found.words}, probabilities within {found.difference:.1g}")
-            if found.resized:
+            if found.resized > LIMIT:
                 watcher.note(
-                    f"note: pictures that the file brings to size itself came within {found.resized:.1g} of Pillow's"
+                    f"note: where the file, not Pillow, brings pictures to size, probabilities differ by {found.resized:.1g}"
                 )
         if hub is not None:
             from tagspread.export.hub import export_hub
