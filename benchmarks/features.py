@@ -49,7 +49,8 @@ def per_class(fit: Callable[[np.ndarray], object], y: np.ndarray, test: np.ndarr
     scores = np.zeros((len(test), y.shape[1]))
     for k in range(y.shape[1]):
         if len(np.unique(y[y[:, k] >= 0, k])) == 2:
-            scores[:, k] = fit(y[:, k]).predict_proba(test)[:, 1]  # type: ignore[attr-defined]
+            found = fit(y[:, k]).predict_proba(test)[:, 1]  # type: ignore[attr-defined]
+            scores[:, k] = np.nan_to_num(found)  # label spreading says NaN of a row that no label reaches
     return scores
 
 
@@ -91,7 +92,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    warnings.simplefilter("ignore")  # classes without a labelled positive, rows that no neighbour reaches
+    warnings.simplefilter("ignore")  # classes without a labelled positive, rows that no label reaches
     lines: list[str] = []
     for name in DATA:
         with np.load(options.folder / f"{name}.npz") as file:

@@ -1,7 +1,10 @@
 """``tagspread embed``: features of pictures for other tools."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -38,12 +41,10 @@ def test_the_command_writes_names_and_features(pictures, tmp_path):
 
 def test_a_mirrored_picture_has_the_same_features():
     picture = np.random.default_rng(1).integers(0, 255, (1, 24, 24, 3), dtype=np.uint8)
-    how = {"backbone": "small", "weights": "none", "image_size": 24}
-    import torch
 
     def look(array, **more):
         torch.manual_seed(0)
-        return embed_pictures(array, **how, **more).features
+        return embed_pictures(array, backbone="small", weights="none", image_size=24, **more).features
 
     np.testing.assert_allclose(look(picture), look(picture[:, :, ::-1].copy()), atol=1e-5)
     alone = look(picture, mirror=False)
@@ -51,7 +52,7 @@ def test_a_mirrored_picture_has_the_same_features():
 
 
 def test_bad_input(pictures, tmp_path):
-    how = {"backbone": "small", "weights": "none"}
+    how: dict[str, Any] = {"backbone": "small", "weights": "none"}
     with pytest.raises(TagspreadError, match=r"no picture could be read \(the first is .*broken.jpg"):
         embed_pictures([pictures / "broken.jpg"], **how)
     found = embed_pictures(pictures, image_size=16, **how)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -61,7 +61,7 @@ def embed_pictures(
     images: list[str] = []
     errors: dict[str, str] = {}
     parts: list[np.ndarray] = []
-    total = len(pictures) if hasattr(pictures, "__len__") else 0
+    total = len(pictures) if isinstance(pictures, Sized) else 0
     batch = GPU_BATCH if place.type == "cuda" else CPU_BATCH
     for chunk in read_chunks(pictures, (3, image_size, image_size), batch):
         good = np.flatnonzero([not error for error in chunk.errors])

@@ -6,6 +6,8 @@ from typer.testing import CliRunner
 import tagspread as ts
 from tagspread.cli import app
 from tagspread.errors import TagspreadError
+from tagspread.export import onnx as exporting
+from tagspread.export.compare import Compared
 
 
 def tagspread(*arguments):
@@ -23,6 +25,14 @@ def test_both_at_once(untrained, ready, folder, tmp_path):
     assert second == f"{tmp_path / 'hub'}: for ts.load, or to upload"
     assert ts.load(tmp_path / "hub").classes == ts.load(run).classes
     assert tagspread("export", run, "--hub", tmp_path / "hub", "--overwrite", "-q") == ""
+
+
+@pytest.mark.parametrize(("apart", "lines"), [(5e-4, 1), (0.02, 2)])
+def test_a_resizing_that_matters_is_told(run, monkeypatch, apart, lines):
+    monkeypatch.setattr(exporting, "export_onnx", lambda *_, **__: Compared("3 pictures", 1e-7, apart))
+    said = tagspread("export", run, "--onnx", "t.onnx").splitlines()
+    assert len(said) == lines
+    assert ("by up to 0.02" in said[-1]) == (lines == 2)
 
 
 @pytest.mark.parametrize(

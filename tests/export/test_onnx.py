@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
+import onnxruntime  # type: ignore[import-untyped]
 import pytest
 import torch
 from PIL import Image

@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.stats import rankdata
 
-from tagspread.ledger.book import LEDGER_COLUMNS, Entry, Picture, ledger_lines, ranks_in_class, read_ledger
+from tagspread.data.read import LEDGER_COLUMNS
+from tagspread.ledger.book import Entry, Picture, ledger_lines, ranks_in_class, read_ledger
 from tagspread.train.folder import RunFolder
 
 
@@ -62,7 +63,7 @@ def test_a_quota_takes_the_first_ranks():
     targets = cat_targets(logits, np.array([1, 2, 3, 4, 5]), 10)
     lines = list(ledger_lines(names, classes, targets, logits, np.zeros_like(flips)))
     for k, name in enumerate(classes):
-        ranks = sorted(line[4] for line in lines if line[1] == name and line[2] == "1")
+        ranks = sorted(int(str(line[4])) for line in lines if line[1] == name and line[2] == "1")
         assert ranks == list(range(1, 3 * (k + 1) + 1))
 
 

@@ -158,7 +158,12 @@ def test_the_train_command_answers_the_question(folder, tmp_path, monkeypatch):
     assert "90 % interval" in result.output
     asked: list[dict[str, Any]] = []
     original = api.train
-    monkeypatch.setattr(api, "train", lambda **how: [asked.append(how), original(**how)][1])
+
+    def listening(**how):
+        asked.append(how)
+        return original(**how)
+
+    monkeypatch.setattr(api, "train", listening)
     result = invoke(app, ["train", "--resume", str(tmp_path / "run"), "--device", "cpu", "--quiet"])
     assert result.exit_code == 0, result.output
     assert asked[0]["keep_better"] is True

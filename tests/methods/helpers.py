@@ -1,5 +1,6 @@
 """What tests of methods share: random problems, a literal sort, and runs that are stopped half-way."""
 
+import math
 from contextlib import contextmanager
 
 import numpy as np
@@ -40,6 +41,19 @@ def highest(scores, count):
         for k in sorted(range(len(row)), key=lambda k: (-row[k], k))[:count]:
             expected[j, k] = 1
     return expected
+
+
+def probabilities(scores):
+    """Single precision, as plain lists: what the thresholds are compared with."""
+    return scores.sigmoid().tolist()
+
+
+def in_single_precision(number):
+    return float(np.float32(number))
+
+
+def logit(*shares):
+    return torch.tensor([math.log(p / (1 - p)) for p in shares])
 
 
 def saved(run_folder):

@@ -89,8 +89,8 @@ def losses_by_hand(head, features, labels):
         for scale, found in ((1.0, first), (1.0, second), (0.2, third))
     )
     pile = [i for i in range(len(labels)) if all(labels[i, k] == -1 for k in range(CLASSES))]
-    disagreement = 1e-5 * sum(abs(first[i, k] - second[i, k]) for i in pile for k in range(CLASSES))
-    return error, disagreement
+    gap = 1e-5 * sum(abs(first[i, k] - second[i, k]) for i in pile for k in range(CLASSES))
+    return error, gap
 
 
 def test_two_steps_equal_a_loop_of_four_updates(head):
@@ -140,6 +140,12 @@ def test_each_update_touches_only_its_own_parameters(head, number, parts):
     assert changed == parts
 
 
+@torch.no_grad()
+def disagreement(head, features):
+    first, second = head.both(features)
+    return float((first - second).abs().sum())
+
+
 def test_the_classifiers_part_and_the_projector_brings_them_together(head):
     features, labels, weight, places = batch()
     for number, falls in ((1, False), (2, True)):
@@ -148,16 +154,10 @@ def test_the_classifiers_part_and_the_projector_brings_them_together(head):
         for other, optimizer in enumerate(step.optimizers):
             optimizer.param_groups[0]["lr"] = 1e-4 if other == number else 0.0
         only_pile = torch.full_like(labels, -1)  # nothing labelled: L is 0
-        gap = losses_by_hand_gap(tried, features)
+        gap = disagreement(tried, features)
         for _ in range(5):
             step(features, only_pile, weight, places)
-        assert (losses_by_hand_gap(tried, features) < gap) == falls
-
-
-@torch.no_grad()
-def losses_by_hand_gap(head, features):
-    first, second = head.both(features)
-    return float((first - second).abs().sum())
+        assert (disagreement(tried, features) < gap) == falls
 
 
 def test_a_step_of_the_warm_up_has_no_rows_of_the_pile(head):
@@ -167,9 +167,6 @@ def test_a_step_of_the_warm_up_has_no_rows_of_the_pile(head):
     loss = step(features[:2], labels[:2], weight[:2], torch.empty(0, dtype=torch.int64))
     assert torch.isfinite(loss)
     assert (distance == 7).all()
-
-
-# --- who moves ---
 
 
 def moved_by_hand(kept, distances, soft, count):
@@ -213,9 +210,6 @@ def test_the_published_schedule():
     for epoch, count in [(0, 0), (51, 0), (52, 10), (53, 19), (54, 27)]:
         found = method.targets(torch.zeros(100, 1), replace(labelled, epoch=epoch), state)
         assert int((found.labels >= 0).sum()) == count
-
-
-# --- features ---
 
 
 class Silent(nn.Module):

@@ -148,8 +148,8 @@ def test_a_fitted_head_is_compared_with_the_probe_of_the_labelled_alone(problem,
 def test_harm_is_told_and_the_better_one_is_kept_if_asked(harmful, problem, tiny, silent, tmp_path):
     plain = run_training(problem, tiny(**harmful), tmp_path / "plain", watcher=silent)
     assert plain.metrics["gain"]["interval_90"][1] < 0
-    assert gain_in_words(plain.metrics).startswith("the untagged pictures hurt: mAP ")
-    assert gain_in_words(plain.metrics).endswith("; --keep-better would have kept the model without them")
+    assert str(gain_in_words(plain.metrics)).startswith("the untagged pictures hurt: mAP ")
+    assert str(gain_in_words(plain.metrics)).endswith("; --keep-better would have kept the model without them")
     labels = json.loads((plain.path / "labels.json").read_text())
     assert (labels["model"], labels["network"]) == ("ema.safetensors", "ema")
 
@@ -158,7 +158,7 @@ def test_harm_is_told_and_the_better_one_is_kept_if_asked(harmful, problem, tiny
     assert run.metrics["network"] == "labelled_only"
     assert run.metrics["test"]["mAP"] == run.metrics["labelled_only"]["mAP"]
     assert "chosen on the test part" in run.metrics["warning"]
-    assert gain_in_words(run.metrics).endswith("; the model without them is the one that is kept")
+    assert str(gain_in_words(run.metrics)).endswith("; the model without them is the one that is kept")
     labels = json.loads((run.path / "labels.json").read_text())
     assert (labels["model"], labels["network"]) == (FILE, "labelled_only")
     found = ts.load(run.path, device="cpu").predict(problem.store.batch(problem.test).numpy())
@@ -178,14 +178,14 @@ def test_keep_better_keeps_what_the_pile_made_if_that_is_better(problem, tiny, s
 def test_nothing_to_measure_on_is_said_with_what_to_do(problem, tiny, silent, tmp_path):
     run = run_training(replace(problem, test=problem.test[:0]), tiny(epochs=1), tmp_path / "run", watcher=silent)
     assert (run.path / FILE).exists()
-    assert "put some aside with --test-share 0.2" in gain_in_words(run.metrics)
+    assert "put some aside with --test-share 0.2" in str(gain_in_words(run.metrics))
     y = problem.y.copy()
     y[problem.test] = 0
     none = run_training(replace(problem, y=y), tiny(epochs=1), tmp_path / "none", keep_better=True, watcher=silent)
-    assert "carries any tag" in gain_in_words(none.metrics)
+    assert "carries any tag" in str(gain_in_words(none.metrics))
     cold = run_training(problem, tiny(warmup_epochs=0, epochs=1), tmp_path / "cold", keep_better=True, watcher=silent)
     assert not (cold.path / FILE).exists()
-    assert "no model without them to compare with; give warmup_epochs" in gain_in_words(cold.metrics)
+    assert "no model without them to compare with; give warmup_epochs" in str(gain_in_words(cold.metrics))
 
 
 def test_no_difference_in_words():

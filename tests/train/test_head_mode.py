@@ -14,6 +14,7 @@ from tagspread.methods import get_method
 from tagspread.train import features, head_mode
 from tagspread.train.config import make_config
 from tagspread.train.features import embed, feature_file
+from tagspread.train.score import score
 from tagspread.train.session import run_training
 from tagspread.vision.backbones import build_network
 
@@ -67,8 +68,12 @@ def test_features_are_looked_at_once(run, tmp_path, monkeypatch, silent):
     assert len(list(cache.glob("features-*.npy"))) == 1  # no mirror images of digits
     monkeypatch.setattr(features, "ROWS_AT_ONCE", 10**9)
     looked = []
-    original = features.score
-    monkeypatch.setattr(features, "score", lambda *a, **k: looked.append(len(a[2])) or original(*a, **k))
+
+    def counted(*arguments, **more):
+        looked.append(len(arguments[2]))
+        return score(*arguments, **more)
+
+    monkeypatch.setattr(features, "score", counted)
     config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False)
     again = run_training(problem, config, tmp_path / "run", watcher=silent, cache=cache)
     assert looked == [1]  # one picture, to know how many features there are

@@ -164,7 +164,7 @@ def run_cell(
     if not run.is_run:
         _clear_unborn(folder)
     # begun with other settings under the same name, such as weights that lay elsewhere, it is begun anew
-    how = {"resume": can_go_on(run, cell.config), "overwrite": run.is_run}
+    how: dict[str, Any] = {"resume": can_go_on(run, cell.config), "overwrite": run.is_run}
     about = {"bench": cell.identity()}
     trained = run_training(
         problem, cell.config, folder, device=device, after=after, about=about, watcher=watcher, **how

@@ -74,7 +74,8 @@ class Grid:
 
     def config(self, method: str, seed: int, options: dict[str, Any] | None = None) -> TrainConfig:
         """Return a run's settings: preset, the data set's recipe, the method's own, and on top what was asked for."""
-        recipe = dict(RECIPES[self.dataset].get(self.preset, {}))
+        # a table's rows are of one kind, whatever the machine
+        recipe = {"mode": "full"} | RECIPES[self.dataset].get(self.preset, {})
         on_top = find_method(method).recipe | SHORTENED.get((self.dataset, method), {}) | self.settings
         if "epochs" in on_top:
             recipe.pop("schedule_epochs", None)  # it belongs to the recipe's number of epochs

@@ -42,7 +42,7 @@ def export(
             watcher.note(f"{onnx}: same tags as PyTorch on {found.words}, probabilities within {found.difference:.1g}")
             if found.resized > LIMIT:
                 watcher.note(
-                    f"note: where the file, not Pillow, brings pictures to size, probabilities differ by {found.resized:.1g}"
+                    f"note: where the file resizes, not Pillow, probabilities differ by up to {found.resized:.1g}"
                 )
         if hub is not None:
             from tagspread.export.hub import export_hub

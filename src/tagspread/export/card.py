@@ -38,7 +38,7 @@ class Measured(NamedTuple):
 
 
 def write_card(
-    run: Path, artefact: Artefact, settings: dict[str, Any], figures: str | Path | None, title: str, file: Path
+    run: Path, artefact: Artefact, settings: dict[str, Any], judged: dict[str, Any] | None, title: str, file: Path
 ) -> None:
     """Write the model card of a run.
 
@@ -46,11 +46,10 @@ def write_card(
         run: its folder.
         artefact: its tags and thresholds.
         settings: how it was trained, as it may be shown to others.
-        figures: a file with what ``tagspread evaluate --json`` printed, if there is one.
+        judged: what :func:`read_figures` returned, if there is an evaluation.
         title: what to call it.
         file: where to.
     """
-    judged = None if figures is None else read_figures(figures, artefact.classes)
     told = read_run(run) if RunFolder(run).is_run else None
     content = {
         "title": title,

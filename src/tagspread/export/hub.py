@@ -15,7 +15,7 @@ import numpy as np
 
 from tagspread._version import __version__
 from tagspread.errors import TagspreadError
-from tagspread.export.card import CARD, write_card
+from tagspread.export.card import CARD, read_figures, write_card
 from tagspread.export.compare import generated
 from tagspread.predict.artefact import FILE, Artefact, file_digest
 from tagspread.predict.tagger import Tagger, load
@@ -39,13 +39,14 @@ def export_hub(
     target = Path(folder)
     _check_folder(target, overwrite)
     tagger = load(run, device="cpu")
+    judged = None if figures is None else read_figures(figures, tagger.classes)
     settings = _settings(Path(run))
     try:
         target.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".writing-", dir=target) as name:
             fresh = Path(name)
             _write(tagger, settings, fresh)
-            write_card(Path(run), tagger.artefact, settings, figures, target.resolve().name, fresh / CARD)
+            write_card(Path(run), tagger.artefact, settings, judged, target.resolve().name, fresh / CARD)
             _check_same(tagger, fresh)
             for file in FILES:
                 (fresh / file).replace(target / file)

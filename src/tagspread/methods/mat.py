@@ -5,7 +5,8 @@ r"""MAT (with D2L, ECCV 2024): per class the threshold that serves best on the l
     T_{jk} = [f_{jk} \ge \tau_k], \qquad
     F_\beta = \frac{(1 + \beta^2)\, \mathrm{TP}}{(1 + \beta^2)\, \mathrm{TP} + \beta^2\, \mathrm{FN} + \mathrm{FP}}
 
-chosen anew every epoch from the teacher's scores of the labelled items, the lowest threshold among equals. A class
+chosen anew every epoch from the teacher's scores of the labelled items, the lowest threshold among equals (by recall
+the highest: threshold 0 finds everything). A class
 without labelled positives gets no pseudo-positives. Scores of items that were trained on flatter the teacher: with
 ``apart`` a share of the labelled items is trained on without labels, and the thresholds are chosen on those.
 """
@@ -78,4 +79,6 @@ class MAT(Method):
             square = self.beta**2
             value = (1 + square) * hit / (square * positives + found)
         value, best = value.nan_to_num(-1.0).max(0)  # the first of equals
+        if self.metric == "recall":  # the last: threshold 0 finds everything, and says nothing
+            best = len(grid) - 1 - (hit / positives).flip(0).nan_to_num(-1.0).argmax(0)
         return torch.where((positives > 0) & (value >= 0), grid[best], torch.inf)

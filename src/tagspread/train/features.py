@@ -59,7 +59,7 @@ def embed(
 
     def part(at: int) -> np.ndarray:
         some = rows[at : at + ROWS_AT_ONCE]
-        return score(look, store, some, device=device, batch=batch, precision=precision).cpu().numpy()  # type: ignore[no-any-return]
+        return score(look, store, some, device=device, batch=batch, precision=precision).cpu().numpy()
 
     width = score(look, store, rows[:1], device=device, precision=precision).shape[1]
     kept, done = _open(file, (len(rows), width))

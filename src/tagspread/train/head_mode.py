@@ -26,7 +26,6 @@ from tagspread.methods.base import Method, Targets
 from tagspread.train.config import DEFAULT, TrainConfig
 from tagspread.train.console import Watcher
 from tagspread.train.features import embed, feature_file
-from tagspread.train.frozen import FeatureNet
 from tagspread.train.head import ROUNDS, probe_alone, set_head
 from tagspread.train.problem import Problem
 from tagspread.train.state import TrainState
@@ -77,7 +76,7 @@ def as_features(
 
 
 def fit_on_features(
-    student: FeatureNet,
+    student: TagNet,
     learnt: Problem,
     views: list[torch.Tensor],
     config: TrainConfig,

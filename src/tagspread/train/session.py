@@ -143,7 +143,8 @@ def _ready(
     fresh: bool,
 ) -> tuple[Problem, TrainState]:
     """Return what the student learns from (pictures, or features of a frozen network), and the student at its start."""
-    learnt, student, views = problem, network, []
+    learnt, student = problem, network
+    views: list[torch.Tensor] = []
     method = get_method(config.method, **config.method_options)
     if config.mode == "head":
         learnt, views = as_features(network, problem, config, device, cache or folder.path, watcher)

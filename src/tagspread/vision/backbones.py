@@ -154,9 +154,9 @@ def _backbone(name: str, plan: _Plan, weights: str) -> tuple[nn.Module, Weights]
     import timm
 
     if weights == "pretrained" and plan.download == "timm":
-        if packaged_file(name) is None:
+        if (file := packaged_file(name)) is None:
             return timm_download(name), Weights({})
-        found = packaged_weights(name, timm.create_model(name, pretrained=False))
+        found = packaged_weights(file, name, timm.create_model(name, pretrained=False))
         network = timm.create_model(name, pretrained=False, num_classes=0)
         _load(network, found, name)
         return network, found

@@ -20,16 +20,14 @@ NORMALISATION = (0.5, 0.5, 0.5)  # pictures in -1..1
 NAMES = tuple(f"tf_efficientnet_lite{size}" for size in range(5))
 
 
-def packaged_weights(name: str, network: nn.Module) -> Weights | None:
-    """Return the weights of a network from an installed package, or None if there is no such package.
+def packaged_weights(file: Path, name: str, network: nn.Module) -> Weights:
+    """Return the weights of a network from an installed package.
 
     Args:
+        file: the package's file of tensors.
         name: the network's name, such as ``tf_efficientnet_lite0``.
         network: a network of that kind with its classifier, whose names the weights get.
     """
-    file = packaged_file(name)
-    if file is None:
-        return None
     loaded = torch.load(file, map_location="cpu", weights_only=True)
     # the package names its layers in another way but lists them in the same order
     theirs = [(key, value) for key, value in loaded.items() if not key.endswith("num_batches_tracked")]

@@ -1,0 +1,206 @@
+"""FreeMatch against loops over batches, its state through a run (acceptance 9)."""
+
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tagspread as ts
+from tagspread.errors import TagspreadError
+from tagspread.methods import METHODS, Labelled, Targets, get_method
+from tagspread.methods.freematch import FreeMatch
+from tagspread.train import feed, loop
+from tagspread.train.session import run_training
+
+from .helpers import assert_same, named, probabilities, problems, saved, train_in_two_parts
+
+
+def bce(logits, labels, weight):
+    return ts.bce_loss(logits, labels, weight=weight, reduction="none")
+
+
+def freematch_labels(f, confidence, mean):
+    """The rule of the book, entry by entry."""
+    expected = []
+    for row in f:
+        line = []
+        for k, p in enumerate(row):
+            present = p >= 0.5
+            usual = max(mean[k], 1 - mean[k])
+            threshold = confidence[k] * (mean[k] if present else 1 - mean[k]) / usual
+            assert 0 < threshold < 1
+            margin = max(p, 1 - p) - threshold
+            line.append(None if abs(margin) < 1e-6 else int(present) if margin > 0 else -1)  # None: rounding decides
+        expected.append(line)
+    return expected
+
+
+def column_means(f, of):
+    return [sum(of(row[k]) for row in f) / len(f) for k in range(len(f[0]))]
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems(), st.sampled_from([0.0, 0.5, 0.999, 1.0]), st.data())
+def test_freematch_equals_a_loop_over_batches(problem, momentum, data):
+    scores, labelled = problem
+    scores = scores.clamp(-6, 6)
+    method = get_method("freematch", momentum=momentum)
+    state = method.start(labelled)
+    of = {"confidence": lambda p: max(p, 1 - p), "mean": lambda p: p, "predicted": lambda p: float(p >= 0.5)}
+    averages = {name: column_means(probabilities(scores), value) for name, value in of.items()}
+    targets = method.targets(scores, labelled, state)
+    for batch in [None, *data.draw(st.lists(st.integers(0, len(scores) - 1), max_size=3))]:
+        if batch is not None:
+            seen = scores[: batch + 1].neg().roll(1, 1)  # a batch unlike the pile
+            fresh = {name: column_means(probabilities(seen), value) for name, value in of.items()}
+            for name, values in averages.items():
+                averages[name] = [momentum * a + (1 - momentum) * b for a, b in zip(values, fresh[name], strict=True)]
+            targets = method.step_targets(seen, Targets(torch.zeros(1)), labelled, state)
+        for name, values in averages.items():
+            np.testing.assert_allclose(state[name].numpy(), values, atol=1e-6)
+        expected = freematch_labels(
+            probabilities(scores if batch is None else seen), averages["confidence"], averages["mean"]
+        )
+        assert targets.labels.dtype == torch.int8
+        for line, wanted in zip(targets.labels.tolist(), expected, strict=True):
+            assert all(b is None or a == b for a, b in zip(line, wanted, strict=True))
+
+
+def test_freematch_of_a_rare_class_keeps_every_positive_and_drops_doubtful_negatives():
+    labelled = Labelled(torch.tensor([[1], [0]]), named(1))
+    scores = torch.tensor([*[-4.0] * 18, -0.2, 0.1])[:, None]
+    found = get_method("freematch").targets(scores, labelled, get_method("freematch").start(labelled))
+    assert found.labels.flatten().tolist() == [0] * 18 + [-1, 1]
+
+
+def test_freematch_with_saturated_scores_keeps_what_it_is_certain_of():
+    """In single precision the probabilities of these logits are 0 and 1 themselves."""
+    labelled, scores = Labelled(torch.tensor([[1, 0, 1]]), named(3)), torch.tensor([[-200.0, 200.0, 0.0]] * 3)
+    method = get_method("freematch", fairness=0.1)
+    state = method.start(labelled)
+    targets = method.targets(scores, labelled, state)
+    assert targets.labels.tolist() == [[0, 1, 1]] * 3
+    assert torch.isfinite(method.loss(scores, targets, bce, state)).all()
+
+
+def fairness_term(f, labels, mean, predicted):
+    """Sum over the classes of sum_c a_c log b_c, on kept entries; a class without any has none."""
+    total = 0.0
+    for k in range(len(f[0])):
+        kept = [row[k] for row, line in zip(f, labels, strict=True) if line[k] >= 0]
+        if not kept:
+            continue
+        batch, positive = sum(kept) / len(kept), sum(p >= 0.5 for p in kept) / len(kept)
+        wanted = [mean[k] / (predicted[k] + 1e-6), (1 - mean[k]) / (1 - predicted[k] + 1e-6)]
+        found = [batch / (positive + 1e-6), (1 - batch) / (1 - positive + 1e-6)]
+        for a, b in zip(wanted, found, strict=True):
+            total += a / sum(wanted) * math.log(b / sum(found) + 1e-6)
+    return total
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(), st.sampled_from([0.0, 0.01, 1.0]), st.integers(0, 99))
+def test_freematch_s_fairness_term(problem, weight, seed):
+    scores, labelled = problem
+    scores = scores.clamp(-6, 6)
+    method = get_method("freematch", fairness=weight)
+    state = method.start(labelled)
+    method.targets(scores, labelled, state)
+    random = torch.Generator().manual_seed(seed)
+    logits = torch.randn(scores.shape, generator=random).requires_grad_()
+    labels = torch.randint(-1, 2, scores.shape, generator=random)
+    found = method.loss(logits, Targets(labels), bce, state)
+    assert found.shape == logits.shape
+    f = logits.detach().double().sigmoid().tolist()
+    term = fairness_term(f, labels.tolist(), state["mean"].tolist(), state["predicted"].tolist())
+    expected = float(bce(logits.detach(), labels, None).sum()) + weight * term
+    assert float(found.detach().sum()) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    found.sum().backward()
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+
+
+RUN = {"warmup_epochs": 1, "epochs": 2, "batch": 16, "batch_labeled": 6}
+
+
+@pytest.mark.parametrize("after", [2, 3, 4, 7])
+def test_freematch_stopped_within_an_epoch_goes_on_bit_for_bit(
+    after, small_problem, tiny, silent, tmp_path, monkeypatch
+):
+    """Batches are scored two steps at a time, so that some are stopped with a scored batch left."""
+    monkeypatch.setattr(feed, "ITEMS_PER_CHUNK", 20)
+    config = tiny(method="freematch", method_options={"momentum": 0.7, "fairness": 0.01}, **RUN)
+    whole = run_training(small_problem, config, tmp_path / "whole", watcher=silent)
+    parts = train_in_two_parts(small_problem, config, tmp_path / "parts", after, silent, monkeypatch)
+    assert_same(saved(whole.path), saved(parts.path))
+    state = saved(whole.path)
+    assert {"method.confidence", "method.mean", "method.predicted"} <= state.keys()
+    for value in (state["method.confidence"], state["method.mean"]):
+        assert ((value > 0) & (value < 1)).all()
+
+
+def test_each_batch_is_labelled_from_the_teacher_s_scores_of_its_own_rows(
+    small_problem, tiny, silent, tmp_path, monkeypatch
+):
+    """A teacher that learns nothing says of every row what it said at the start."""
+    monkeypatch.setattr(feed, "ITEMS_PER_CHUNK", 20)
+    first, steps = [], 0
+
+    class Spy(FreeMatch):
+        def targets(self, scores, labelled, state):
+            first.append(scores.clone())
+            return super().targets(scores, labelled, state)
+
+        def step_targets(self, scores, targets, labelled, state):
+            nonlocal steps
+            steps += 1
+            torch.testing.assert_close(scores, first[0][targets.places])
+            return super().step_targets(scores, targets, labelled, state)
+
+    monkeypatch.setitem(METHODS, "spy", Spy)
+    still = {"lr": 0.0, "weight_decay": 0.0, "batch_norm": "frozen"}
+    run_training(small_problem, tiny(method="spy", **RUN, **still), tmp_path / "run", watcher=silent)
+    assert (len(first), steps) == (1, 8)
+
+
+def test_evaluation_leaves_freematch_s_state_alone(small_problem, tiny, silent, tmp_path, monkeypatch):
+    evaluations = 0
+    original = loop.evaluate
+
+    def watched(problem, state):
+        nonlocal evaluations
+        before = {name: value.clone() for name, value in state.method_state.items()}
+        targets = state.targets.labels.clone() if state.targets is not None else None
+        figures = original(problem, state)
+        assert_same(before, state.method_state)
+        assert targets is None or torch.equal(targets, state.targets.labels)
+        evaluations += 1
+        return figures
+
+    monkeypatch.setattr(loop, "evaluate", watched)
+    often = run_training(small_problem, tiny(method="freematch", **RUN), tmp_path / "often", watcher=silent)
+    assert evaluations == 3
+    blind = replace(small_problem, test=small_problem.test[:0], identity=small_problem.fingerprint())
+    never = run_training(blind, tiny(method="freematch", **RUN), tmp_path / "never", watcher=silent)
+    assert_same(saved(often.path), saved(never.path))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("freematch", {"momentum": 1.5}, "momentum is 1.5; give a share from 0 to 1."),
+        ("freematch", {"momentum": None}, "momentum is None; give a share from 0 to 1."),
+        ("freematch", {"fairness": -0.1}, "fairness is -0.1; give a number of at least 0."),
+        ("freematch", {"fairness": math.inf}, "fairness is inf; give a number of at least 0."),
+        ("freematch", {"fairness": "0.1"}, "fairness is '0.1'; give a number of at least 0."),
+        ("freematch", {"fair": 1}, "method 'freematch' has no option 'fair'; its options are momentum, fairness."),
+    ],
+)
+def test_bad_options(name, options, words):
+    with pytest.raises(TagspreadError, match=re.escape(words)):
+        get_method(name, **options)
