@@ -21,9 +21,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     >>> did_you_mean("zebra", ["exact", "hoeffding"])
     ''
     """
-    lowered = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
-    return f" Did you mean {lowered[close[0]]!r}?" if close else ""
+    names = list(known)
+    lowered = {one.lower(): one for one in reversed(names)}  # the first of those that differ by case only
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    close = close or [lowered[one] for one in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)]
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def check_choice(argument: str, value: str, choices: Iterable[str]) -> None:

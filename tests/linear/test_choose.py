@@ -93,7 +93,7 @@ def test_the_pile_has_to_be_clearly_better():
 
 
 def test_intervals_of_a_method_with_options_of_its_own_are_left_alone():
-    assert [(m.keep_pos, m.keep_neg) for m in intervals_of(get_method("cap"))] == [(1, 1), (0.8, 1), (0.6, 0.98)]
+    assert [(m.keep_pos, m.keep_neg) for m in intervals_of(get_method("cap"))] == [(0.5, 0.99), (0.8, 1), (1, 1)]
     assert intervals_of(get_method("iat")) == (get_method("iat"),)
 
 

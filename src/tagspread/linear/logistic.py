@@ -18,7 +18,7 @@ from torch import Tensor
 from tagspread.linear.heads import Layers, Part, entry_losses, total_share
 from tagspread.linear.rows import DenseRows
 
-COARSE = 20  # steps that tell good settings from bad ones
+COARSE = 15  # steps that tell good settings from bad ones
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def make_methods(method: str | Method) -> tuple[Method, ...]:
     """Return the methods to try: the variants of a name, or just the one that was made by hand.
 
     >>> [m.keep_pos for m in make_methods("cap")]
-    [1.0, 0.8, 0.6]
+    [0.5, 0.8, 1.0]
     """
     if not isinstance(method, str | Method):
         raise TagspreadError(f"method is {method!r}; give a name such as 'cap', or what get_method returns.")
