@@ -30,7 +30,13 @@ from tagspread.train.session import Run, run_training
 QUALITY = tuple(f"pseudo_{figure}" for figure in ("OP", "OR", "OF1", "CP", "CR", "CF1"))
 CURVES = ("loss", "test_map_raw", "test_map_ema", "pseudo_positives", "ignored", "seconds", *QUALITY)
 OF_THE_CELL = ("method", "method_options", "seed")  # all other settings are shared by the cells of a table
-MODELS = ("labelled_only.safetensors", "model.safetensors", "ema.safetensors", "best.safetensors", "checkpoint/state.safetensors")
+MODELS = (
+    "labelled_only.safetensors",
+    "model.safetensors",
+    "ema.safetensors",
+    "best.safetensors",
+    "checkpoint/state.safetensors",
+)
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def _channels_first(given: Any, many: bool) -> Tensor:
     kind = str(given.dtype).removeprefix("torch.")
     if kind != "uint8":
         raise TagspreadError(f"the pictures hold {kind}; give uint8, 0 to 255.")
-    pictures = given if isinstance(given, Tensor) else torch.from_numpy(np.require(given, requirements="CW"))
+    pictures = given if isinstance(given, Tensor) else torch.from_numpy(np.require(given, requirements=["C", "W"]))
     sides = pictures.ndim - many
     if many and pictures.ndim == 3 and 3 in pictures.shape[2:]:
         raise TagspreadError(f"an array of shape {tuple(pictures.shape)} is one picture; put it into a list.")
