@@ -1,0 +1,65 @@
+"""How much of the bare network's rate `tagspread embed` and `--mode head` reach, measured in one run.
+
+    python benchmarks/embed.py PICTURES [--backbone tf_efficientnet_lite0] [--weights FILE] [--count 512]
+
+Bare is the network's features of one batch that is already there, again and again, at the same batch size. Rounds
+alternate, and the best of each is taken, as other programs may use the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tagspread.data.pile import find_pictures
+from tagspread.data.store import open_store
+from tagspread.embedding import embed_pictures
+from tagspread.train.features import CPU_BATCH, embed
+from tagspread.vision.backbones import build_network
+
+
+def rate(work: Callable[[], object], pictures: int) -> float:
+    """Return pictures per second."""
+    began = time.perf_counter()
+    work()
+    return pictures / (time.perf_counter() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pictures", type=Path)
+    parser.add_argument("--backbone", default="tf_efficientnet_lite0")
+    parser.add_argument("--weights", default="pretrained")
+    parser.add_argument("--count", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    files = find_pictures(arguments.pictures)[: arguments.count]
+    store, _ = open_store(files, 224, device)
+    network = build_network(arguments.backbone, 1, weights=arguments.weights).to(device).eval()
+    batch = 512 if device.type == "cuda" else CPU_BATCH
+    some, rows = store.batch(np.arange(min(batch, len(files)))), np.arange(len(files))
+
+    @torch.inference_mode()
+    def bare() -> None:
+        for _ in range(len(files) // len(some)):
+            network.features(some)
+
+    how = {"backbone": arguments.backbone, "weights": arguments.weights}
+    found: dict[str, list[float]] = {"bare": [], "from memory": [], "from files": []}
+    for _ in range(arguments.rounds):
+        found["bare"].append(rate(bare, len(files) // len(some) * len(some)))
+        found["from memory"].append(rate(lambda: embed(network, store, rows, device), len(files)))
+        found["from files"].append(rate(lambda: embed_pictures(files, mirror=False, **how), len(files)))
+    best = {name: max(values) for name, values in found.items()}
+    for name, value in best.items():
+        print(f"{name:>12}: {value:8.1f} pictures/s, {100 * value / best['bare']:5.1f} % of bare")
+
+
+if __name__ == "__main__":
+    main()
