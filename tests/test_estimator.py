@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -154,7 +155,7 @@ def test_the_pile_helps_where_it_shows_the_classes():
 def test_sparse_is_dense():
     x, given, _ = problem()
     x[np.abs(x - 3) < 1] = 0
-    options = {"standardize": False, "ridge": 0.1, "pile_weight": 1.0}
+    options: dict[str, Any] = {"standardize": False, "ridge": 0.1, "pile_weight": 1.0}
     dense = TagSpreadClassifier(**options).fit(x, given)
     for kind in (sparse.csr_array, sparse.csc_matrix):
         thin = TagSpreadClassifier(**options).fit(kind(x), given)
@@ -220,7 +221,7 @@ def test_hidden_layer():
     x = rng.normal(size=(300, 2))
     y = np.column_stack([x[:, 0] * x[:, 1] > 0, x[:, 0] > 0]).astype(int)
     given = np.where(np.arange(300)[:, None] < 150, y, -1)
-    options = {"hidden": 16, "ridge": 1e-3, "pile_weight": 0.5, "folds": 2, "max_rounds": 1}
+    options: dict[str, Any] = {"hidden": 16, "ridge": 1e-3, "pile_weight": 0.5, "folds": 2, "max_rounds": 1}
     model, again = (TagSpreadClassifier(head="mlp", **options).fit(x, given) for _ in range(2))
     assert model.score(x[150:], y[150:]) > 0.95
     assert TagSpreadClassifier(**options).fit(x, given).score(x[150:], y[150:]) < 0.85

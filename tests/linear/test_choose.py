@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from tagspread.core.metrics import average_precision
+from tagspread.data.split import stratified_split
 from tagspread.linear import choose as choose_module
 from tagspread.linear.choose import Grid, Trial, choose, intervals_of
 from tagspread.linear.logistic import LinearHead
-from tagspread.linear.rounds import Settings, probe
+from tagspread.linear.rounds import Settings, probe, spread
 from tagspread.linear.rows import DenseRows
 from tagspread.methods import get_method
 
@@ -22,8 +23,8 @@ def clusters(labelled=40, pile=800, seed=2):
     y = rng.integers(0, 2, size=(labelled + pile, 2)).astype(np.int8)
     x = rng.normal(size=(labelled + pile, 60)).astype(np.float32)
     x[:, :2] += 3.0 * (y - 0.5)
-    x, y = torch.from_numpy(x), torch.from_numpy(y)
-    return DenseRows(x[:labelled]), y[:labelled], DenseRows(x[labelled:])
+    seen = torch.from_numpy(x)
+    return DenseRows(seen[:labelled]), torch.from_numpy(y[:labelled]), DenseRows(seen[labelled:])
 
 
 def run(known, y, pile, methods=("cap",), **options):
@@ -44,7 +45,7 @@ def test_figures_are_those_of_heads_that_have_not_seen_the_rows():
     choice = run(known, y, pile, ["bce"], grid=Grid(ridges=(0.3,)), folds=3, seed=5)
     (trial,) = choice.trials
     assert choice.out_of_fold is trial.out_of_fold
-    parts = choose_module.stratified_split(y.numpy(), [1 / 3] * 3, 5).parts
+    parts = stratified_split(y.numpy(), [1 / 3] * 3, 5).parts
     for fold, part in enumerate(parts):
         rest = np.setdiff1d(np.arange(12), part)
         ((weight, bias),) = probe(known.take(torch.from_numpy(rest)), y[rest], 0.3, HEAD.coarse())
@@ -56,7 +57,7 @@ def test_figures_are_those_of_heads_that_have_not_seen_the_rows():
 def test_labels_of_hidden_rows_do_not_leak_into_their_scores():
     """Turning the labels of one fold around changes what the other folds' heads say, and not what its own say."""
     known, y, pile = clusters(labelled=16)
-    part = torch.from_numpy(choose_module.stratified_split(y.numpy(), [0.5, 0.5], 0).parts[0])
+    part = torch.from_numpy(stratified_split(y.numpy(), [0.5, 0.5], 0).parts[0])
 
     def scores_with(labels):
         folds = choose_module._deal(known, y, 2, 0)
@@ -64,11 +65,11 @@ def test_labels_of_hidden_rows_do_not_leak_into_their_scores():
             choose_module._Fold(f.rows, labels[_others(f.where)], f.hidden, labels[f.where], f.where, {}) for f in folds
         ]
         settings = Settings(get_method("cap"))
-        trials = []
+        trials: list[Trial] = []
 
         def fit(fold):
             start = probe(fold.rows, fold.y, 0.3, HEAD)
-            return choose_module.spread(fold.rows, fold.y, pile, settings, start, head=HEAD, classes=CLASSES).layers
+            return spread(fold.rows, fold.y, pile, settings, start, head=HEAD, classes=CLASSES).layers
 
         return choose_module._try(settings, fit, relabelled, y, trials).out_of_fold
 
@@ -83,17 +84,23 @@ def test_labels_of_hidden_rows_do_not_leak_into_their_scores():
     assert (before[others] - after[others]).abs().max() > 0.1
 
 
-def test_the_pile_has_to_be_clearly_better():
+def test_gains_are_measured_in_their_own_errors():
     settings, nothing = Settings(get_method("cap")), torch.zeros(0)
-    base = Trial(settings, torch.tensor([0.5, 0.5, 0.5, 0.5]), nothing)
-    assert Trial(settings, torch.tensor([0.6, 0.62, 0.58, 0.6]), nothing).clearly_above(base)
-    assert not Trial(settings, torch.tensor([0.9, 0.4, 0.5, 0.3]), nothing).clearly_above(base)
-    assert not base.clearly_above(base)
-    assert not Trial(settings, torch.tensor([0.6, torch.nan, torch.nan, torch.nan]), nothing).clearly_above(base)
+    base = Trial(settings, torch.full((4,), 0.5), nothing)
+    sure = Trial(settings, torch.tensor([0.6, 0.62, 0.58, 0.6]), nothing)
+    likely = Trial(settings, torch.tensor([0.5, 0.6, 0.5, 0.6]), nothing)  # 0.05 with an error of 0.029
+    luck = Trial(settings, torch.tensor([0.9, 0.4, 0.5, 0.3]), nothing)
+    assert [trial.above(base, 1) for trial in (sure, likely, luck, base)] == [True, True, False, False]
+    assert [trial.above(base, 2) for trial in (sure, likely, luck, base)] == [True, False, False, False]
+    assert not Trial(settings, torch.tensor([0.6, torch.nan, torch.nan, torch.nan]), nothing).above(base, 1)
 
 
 def test_intervals_of_a_method_with_options_of_its_own_are_left_alone():
-    assert [(m.keep_pos, m.keep_neg) for m in intervals_of(get_method("cap"))] == [(0.5, 0.99), (0.8, 1), (1, 1)]
+    assert [(vars(m)["keep_pos"], vars(m)["keep_neg"]) for m in intervals_of(get_method("cap"))] == [
+        (0.5, 0.99),
+        (0.8, 1),
+        (1, 1),
+    ]
     assert intervals_of(get_method("iat")) == (get_method("iat"),)
 
 

@@ -1,6 +1,7 @@
 """Rounds: what the method is asked, when they end, and what is refused."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +22,8 @@ def problem(labelled=40, pile=160, views=1, seed=0):
     rows = rng.normal(size=(labelled + pile, 4))
     x = np.stack([rows + 0.1 * rng.normal(size=rows.shape) for _ in range(views)]).astype(np.float32)
     y = (rows @ truth + rng.normal(size=(labelled + pile, 3)) > 0.5).astype(np.int8)
-    x = torch.from_numpy(x)
-    return DenseRows(x[:, :labelled]), torch.from_numpy(y[:labelled]), DenseRows(x[:, labelled:])
+    seen = torch.from_numpy(x)
+    return DenseRows(seen[:, :labelled]), torch.from_numpy(y[:labelled]), DenseRows(seen[:, labelled:])
 
 
 def run(known, y, pile, settings, **options):
@@ -95,7 +96,7 @@ class Watching(Method):
 
 def test_a_method_is_told_where_things_stand_and_may_give_soft_and_weighted_targets():
     known, y, pile = problem()
-    state = {}
+    state: dict[str, Any] = {}
     fitted = run(known, y, pile, Settings(Watching()), max_rounds=3, tolerance=-1.0, state=state)
     assert [told[:3] for told in state["told"]] == [(0, 3, 160), (1, 3, 160), (2, 3, 160)]
     assert state["told"][0][3].shape == y.shape

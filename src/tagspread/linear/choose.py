@@ -3,11 +3,11 @@ r"""Choose the settings on the labelled part alone, by cross-validation; "leave 
 The labelled rows are dealt into folds, class by class. Each fold in turn is hidden, the rounds run on the rest and the
 pile, and the hidden rows are scored: the mean over classes and folds of the average precision says how good a setting
 is. One thing is chosen after the other: the penalty, then how the pile is labelled, then the penalty and the weight
-with the pile. Figures of a few rows are noisy, and the best of many noisy figures is often a lucky one, so what is usual
-stays unless something else is clearly better, and the pile is left out unless it clearly helps: with :math:`d_f` the
+with the pile. Figures of a few rows are noisy, and the best of many noisy figures is often a lucky one. So the pile is
+left out unless it clearly helps, and what is usual stays unless something else is much better: with :math:`d_f` the
 gain in fold f of F,
 
-.. math:: \bar d > \mathrm{sd}(d) / \sqrt F
+.. math:: \bar d > e \, \mathrm{sd}(d) / \sqrt F, \qquad e = 1 \text{ for the pile, } 2 \text{ for the rest.}
 
 Each fold is judged by itself: scores of different heads are not ranked together.
 """
@@ -73,11 +73,11 @@ class Trial:
         """Return the setting and its figures as plain values."""
         return {**vars(self.settings), "mAP": self.mean, "per_fold": self.per_fold.tolist()}
 
-    def clearly_above(self, other: Trial) -> bool:
-        """Whether the gain over another trial is more than its own standard error."""
+    def above(self, other: Trial, errors: float) -> bool:
+        """Whether the gain over another trial is more than so many of its standard errors."""
         gain = self.per_fold - other.per_fold
         gain = gain[~gain.isnan()]
-        return len(gain) > 1 and float(gain.mean()) > float(gain.std()) / len(gain) ** 0.5
+        return len(gain) > 1 and float(gain.mean()) > errors * float(gain.std()) / len(gain) ** 0.5
 
 
 @dataclass(frozen=True)
@@ -168,18 +168,10 @@ def choose(
 
     def together(settings: Settings) -> Trial:
         def fit(fold: _Fold) -> Layers:
-            start = fold.probes[settings.ridge]
-            found = spread(
-                fold.rows,
-                fold.y,
-                pile,
-                settings,
-                start,
-                head=hasty,
-                classes=classes,
-                max_rounds=min(max_rounds, TRIAL_ROUNDS),
-            )
-            return found.layers
+            rounds, start = min(max_rounds, TRIAL_ROUNDS), fold.probes[settings.ridge]
+            return spread(
+                fold.rows, fold.y, pile, settings, start, head=hasty, classes=classes, max_rounds=rounds
+            ).layers
 
         return _try(settings, fit, dealt, y, trials)
 
@@ -190,7 +182,7 @@ def choose(
         best = _settle([together(replace(first, method=method)) for method in methods])
         best = _settle([best, *(together(replace(best.settings, pile_ridge=ridge)) for ridge in grid.pile_ridges[1:])])
         best = _settle([best, *(together(replace(best.settings, pile_weight=weight)) for weight in weights[1:])])
-        if 0 in grid.pile_weights and not best.clearly_above(labelled_only):
+        if 0 in grid.pile_weights and not best.above(labelled_only, errors=1):
             best = labelled_only
     return Choice(best.settings, tuple(trials), best.out_of_fold, y.cpu())
 
@@ -233,6 +225,6 @@ def _try(
 
 
 def _settle(trials: Sequence[Trial]) -> Trial:
-    """Return the first trial, the usual one, unless the best is clearly above it."""
+    """Return the first trial, the usual one, unless the best is well above it."""
     best = max(trials, key=lambda trial: trial.mean)
-    return best if best.clearly_above(trials[0]) else trials[0]
+    return best if best.above(trials[0], errors=2) else trials[0]
