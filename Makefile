@@ -23,7 +23,8 @@ test: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	@# tensors in tests are tiny: more threads only wait for each other, for minutes on a busy machine
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 format: setup
 	$(BIN)/ruff check --fix .
