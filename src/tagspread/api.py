@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 
 from tagspread.errors import TagspreadError
+from tagspread.linear.rounds import check_method
+from tagspread.methods import get_method
 from tagspread.train.assemble import problem_from_arrays, problem_from_folder, put_aside_for_testing
 from tagspread.train.config import make_config
 from tagspread.train.console import Watcher
+from tagspread.train.folder import RunFolder
 from tagspread.train.session import Run, choose_device, run_training
+from tagspread.vision.backbones import check_network
 
 AnyPath = str | Path
 
@@ -66,6 +70,11 @@ def train(
         The run: ``run.path``, ``run.metrics``, ``run.log``.
     """
     config = make_config(preset, method=method, **settings)
+    if not resume:  # before pictures are decoded, which may take long
+        RunFolder(out).check_free(overwrite)
+    check_network(config.backbone, config.weights)
+    if config.mode == "head":
+        check_method(get_method(config.method, **config.method_options))
     place, watcher = choose_device(device), Watcher(quiet)
     common: dict[str, Any] = {"size": config.image_size, "device": place, "watcher": watcher}
     common["cache"] = None if cache is None else Path(cache)

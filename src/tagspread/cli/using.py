@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tagspread.predict.tagger import Tagger
     from tagspread.train.console import Watcher
 
+WIDE = 140  # columns of a table that goes to a file, which cuts nothing off
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Mirror = Annotated[bool, typer.Option("--mirror", help="Average with the mirror image, at twice the time.")]
@@ -157,7 +158,8 @@ def evaluate(
     if as_json:
         say(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
     else:
-        _show(found, Console())
+        console = Console()
+        _show(found, console if console.is_terminal else Console(width=WIDE))
 
 
 def decide(

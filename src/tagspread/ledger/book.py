@@ -114,7 +114,7 @@ def read_ledger(run: str | Path) -> list[Picture]:
             return _read(file, csv.reader(opened))
     except FileNotFoundError:
         raise TagspreadError(
-            f"{folder.path} has no {FILE}: training has not finished, or its method makes no use of untagged pictures."
+            f"{folder.path} has no {FILE}: training has not finished, or it made no use of untagged pictures."
         ) from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise TagspreadError(f"{file} cannot be read ({error}).") from None

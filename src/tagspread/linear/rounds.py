@@ -73,7 +73,7 @@ def check_method(method: Method) -> None:
     ]
     if rewritten or method.per_step or getattr(method, "on_features", False):
         raise TagspreadError(
-            f"{name} needs a network that is trained on pictures ({', '.join(rewritten) or 'it works step by step'}); "
+            f"{name} needs a network that is trained on pictures, which a head on features is not; "
             "on features take a method that labels from scores alone, such as 'cap'."
         )
     if method.labelled_loss not in (None, "bce"):

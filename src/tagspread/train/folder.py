@@ -38,8 +38,8 @@ class RunFolder:
         self.path = Path(path)
         self.checkpoint = self.path / "checkpoint" / "state.safetensors"
 
-    def create(self, overwrite: bool, bytes_needed: int) -> None:
-        """Make the folder, found good before any work is done: ours alone, writable, with room enough."""
+    def check_free(self, overwrite: bool) -> None:
+        """Raise if there is anything that a new run would disturb."""
         if self.path.exists() and not self.path.is_dir():
             raise TagspreadError(f"--out {self.path} is a file; give a folder.")
         if self.path.is_dir() and any(self.path.iterdir()):
@@ -52,6 +52,11 @@ class RunFolder:
                     f"--out {self.path} holds another run; go on with it (--resume {self.path}), replace it "
                     "(--overwrite) or give another folder."
                 )
+
+    def create(self, overwrite: bool, bytes_needed: int) -> None:
+        """Make the folder, found good before any work is done: ours alone, writable, with room enough."""
+        self.check_free(overwrite)
+        if self.is_run:
             self._remove_old_run()
         try:
             self.checkpoint.parent.mkdir(parents=True, exist_ok=True)

@@ -95,8 +95,8 @@ def fit_on_features(
     methods, head = _methods(config), LinearHead()
     chosen = choose(known, y, pile, methods, head=head, classes=learnt.classes, seed=config.seed, max_rounds=ROUNDS)
     settings: Settings = chosen.settings
+    set_head(student, *probe_alone(features[:, :n], y, settings.ridge))
     if state.method.uses_pile:
-        set_head(student, *probe_alone(features[:, :n], y, settings.ridge))
         before_pile()
     start = probe(known, y, settings.ridge, head)
 
@@ -110,12 +110,16 @@ def fit_on_features(
             "flips": int(state.flips.sum()) - before,
         })  # fmt: skip
 
-    fitted = spread(
-        known, y, pile, settings, start, head=head, classes=learnt.classes, max_rounds=ROUNDS, watch=write_down
-    )
-    set_head(student, fitted.layers, mean, std)
+    if settings.uses_pile:
+        fitted = spread(
+            known, y, pile, settings, start, head=head, classes=learnt.classes, max_rounds=ROUNDS, watch=write_down
+        )
+        set_head(student, fitted.layers, mean, std)
+    # else the labelled-only head stays: nothing of the pile is in it, not even its mean
     state.ema.restart()
     facts = {"method": type(settings.method).__name__, "options": asdict(settings.method), "ridge": settings.ridge}
+    # what was chosen is what the run was made with: its files must say so
+    state.config = replace(config, method_options=asdict(settings.method), pile_weight=settings.pile_weight)
     facts |= {"pile_ridge": settings.pile_ridge, "pile_weight": settings.pile_weight}
     seconds = time.perf_counter() - began
     if not state.log:

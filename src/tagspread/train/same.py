@@ -50,3 +50,8 @@ def check_same(
             f"the checkpoint in {folder} was made with other settings: {', '.join(changed)}. "
             "Resume without changing them, or start a new run in another folder."
         )
+
+
+def found_on_the_way(config: TrainConfig) -> tuple[str, ...]:
+    """Return the settings that a run chooses itself; the checkpoint knows them, who resumes it need not."""
+    return ("method_options", "pile_weight") if config.mode == "head" else ()

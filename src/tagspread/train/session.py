@@ -158,6 +158,7 @@ def _ready(
     state = TrainState(student, learnt, config, device, folder.checkpoint)
     if fresh and config.mode == "head":
         fit_on_features(student, learnt, views, config, state, keep, watcher)
+        folder.write_json("config.json", folder.read_json("config.json") | {"settings": state.config.to_dict()})
     if config.start == "warmup" and config.warmup_epochs:
         state.before_pile = keep
     return learnt, state

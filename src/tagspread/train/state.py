@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from tagspread.train.config import LOSSES, TrainConfig
 from tagspread.train.ema import EMA
 from tagspread.train.optim import make_optimizer, make_schedule, train_mode
 from tagspread.train.problem import Problem
-from tagspread.train.same import ONLY_WITH_PILE, check_same
+from tagspread.train.same import ONLY_WITH_PILE, check_same, found_on_the_way
 from tagspread.train.score import score
 from tagspread.train.stages import Stage, plan_stages
 from tagspread.train.step import Step
@@ -256,7 +257,9 @@ class TrainState:
 
     def restore(self, saved: Checkpoint) -> None:
         """Take everything over from a checkpoint of the same data and configuration."""
-        check_same(saved.facts, self.fingerprint, self.config, self.file.parent)
+        found = found_on_the_way(self.config)
+        check_same(saved.facts, self.fingerprint, self.config, self.file.parent, apart_from=found)
+        self.config = replace(self.config, **{name: saved.facts["config"][name] for name in found})
         self.student.load_state_dict(saved.under("student"))
         self.ema.model.load_state_dict(saved.under("ema"))
         self.best = saved.under("best")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -112,6 +113,13 @@ def _plan(name: str) -> _Plan:
             + (f", such as {', '.join(close)}." if close else ".")
         )
     return _Plan(name, "timm")
+
+
+def check_network(name: str, weights: str) -> None:
+    """Raise for a network that there is not, or a file of weights that is not there, before any time is spent."""
+    _plan(name)
+    if weights not in ("pretrained", "none") and not Path(weights).is_file():
+        read_weights(weights)
 
 
 def build_network(
