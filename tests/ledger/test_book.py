@@ -104,9 +104,7 @@ def test_another_header_and_no_ledger_and_no_run(run, tmp_path):
     with pytest.raises(ValueError, match="cannot be read"):
         read_ledger(tmp_path)
     (tmp_path / "pseudo_labels.csv").unlink()
-    with pytest.raises(
-        ValueError, match=r"has no pseudo_labels.csv: training has not finished, or its method makes no"
-    ):
+    with pytest.raises(ValueError, match=r"has no pseudo_labels.csv: training has not finished, or it made no use"):
         read_ledger(tmp_path)
     with pytest.raises(ValueError, match="is not the folder of a run"):
         read_ledger(tmp_path / "nothing")
