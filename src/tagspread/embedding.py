@@ -83,9 +83,9 @@ def embed_pictures(
 def check_file(file: Path, overwrite: bool) -> None:
     """Raise unless features may be written there."""
     if file.suffix != ".npz":
-        raise TagspreadError(f"-o {file}: features are written as .npz; give a name that ends so.")
+        raise TagspreadError(f"{file}: features are written as .npz; give a name that ends so.")
     if file.exists() and not overwrite:
-        raise TagspreadError(f"-o {file} exists; give another name, or replace it with --overwrite.")
+        raise TagspreadError(f"{file} exists; give another name, or replace it with @overwrite.", overwrite=True)
 
 
 def write_features(found: Embedded, file: Path, backbone: str, *, overwrite: bool = False) -> None:
@@ -100,4 +100,4 @@ def write_features(found: Embedded, file: Path, backbone: str, *, overwrite: boo
     except OSError as error:
         with suppress(OSError):
             fresh.unlink()
-        raise TagspreadError(f"-o {file} cannot be written ({error.strerror}); give another place.") from None
+        raise TagspreadError(f"{file} cannot be written ({error.strerror}); give another place.") from None

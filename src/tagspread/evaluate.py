@@ -20,7 +20,7 @@ from tagspread.core.metrics import (
     multilabel_report,
 )
 from tagspread.data.table import LabelTable, read_table
-from tagspread.errors import TagspreadError
+from tagspread.errors import Blank, TagspreadError
 from tagspread.predict.artefact import update_artefact
 from tagspread.predict.decision import decide_on
 from tagspread.predict.tagger import Tagger
@@ -146,7 +146,9 @@ def open_table(
     if images is None:
         images = _data(tagger).get("images")
         if images is None or not Path(images).is_dir():
-            raise TagspreadError(f"which folder do the paths in {labels} start from? Give it with --images DIR.")
+            raise TagspreadError(
+                f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
+            )
     return read_table(labels, images, **table_options)
 
 
@@ -182,7 +184,8 @@ def score_table(
     if not any(not error for error in errors):
         raise TagspreadError(
             f"none of the {len(errors)} pictures can be read (the first is {table.paths[0]}: {errors[0]}); "
-            "do the table's paths start from another folder? Give it with --images DIR."
+            "do the table's paths start from another folder? Give it with @images.",
+            images=Blank("DIR"),
         )
     return np.concatenate(parts), errors
 

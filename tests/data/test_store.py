@@ -93,7 +93,7 @@ def test_no_room_and_no_cache(paths, monkeypatch):
     with pytest.raises(TagspreadError) as caught:
         open_store(paths, SIZE, "cpu", budget=300)
     message = str(caught.value)
-    for part in ("7 pictures of 6 x 6 pixels", "756 bytes", "300 bytes", "--cache DIR", "--image-size"):
+    for part in ("7 pictures of 6 x 6 pixels", "756 bytes", "300 bytes", "cache=DIR", "image_size"):
         assert part in message
     monkeypatch.setattr(module, "_available_ram", lambda: 10**9)
     with pytest.raises(TagspreadError, match=r"need 1\.0 GB, but 0\.6 GB are to be had"):

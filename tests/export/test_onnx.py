@@ -113,7 +113,7 @@ def test_a_tag_that_is_never_chosen(untrained):
     [
         ("tags.pt", "ends in .pt; give a name that ends in .onnx"),
         ("folder.onnx", "is a folder"),
-        ("there.onnx", "exists; give another name, or replace it with --overwrite"),
+        ("there.onnx", "exists; give another name, or replace it with overwrite=True"),
         ("no/tags.onnx", "there is no folder"),
     ],
 )

@@ -64,7 +64,7 @@ def test_data_from_python_cannot_be_found(tmp_path):
     assert "started from Python" in reasons(told)
     assert "--labels FILE" in reasons(told)
     assert write_report(run).path.exists()
-    with pytest.raises(ts.TagspreadError, match="--images DIR"):
+    with pytest.raises(ts.TagspreadError, match="images=DIR"):
         write_report(run, labels="some.csv")
 
 

@@ -109,7 +109,7 @@ def test_pages_are_replaced_only_where_they_are_ours(copied, tmp_path):
 
 
 def test_labels_need_pictures(copied, folder):
-    with pytest.raises(ts.TagspreadError, match="no --no-pictures"):
+    with pytest.raises(ts.TagspreadError, match="no pictures=False"):
         write_report(copied, labels=folder / "test.csv", pictures=False)
 
 

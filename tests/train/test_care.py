@@ -37,7 +37,7 @@ def test_overwrite_knows_a_run_from_another_program_s_folder(problem, tiny, sile
     [
         ({"head": "ml_decoder", "start": "fitted_head"}, "fits a linear head"),
         ({"method_options": {"priors": {"eleven": 0.5}}}, "eleven"),
-        ({"loss_options": {"gamma": 1}}, "loss_options do not fit the loss 'asl'"),
+        ({"loss_options": {"gamma": 1}}, "the loss 'asl' has no option 'gamma'; it has gamma_pos"),
     ],
 )
 def test_overwrite_removes_nothing_before_everything_is_checked(changes, words, problem, tiny, silent, tmp_path):

@@ -241,7 +241,10 @@ def test_small_needs_no_download():
             "normalize is 'no'; it must be one of 'weights', 'imagenet'",
         ),
         (lambda: build_network("small", 2, weights="net.pth"), "'small' has no pretrained weights; .* give 'none'"),
-        (lambda: build_network("resnet50_v1", 2), "resnet50_v1 has no weights to download; give a file with --weights"),
+        (
+            lambda: build_network("resnet50_v1", 2),
+            "resnet50_v1 has no weights to download; give a file with weights=FILE",
+        ),
         (lambda: build_network(TINY, 2, weights="nowhere.pth"), r"there is no file nowhere\.pth"),
     ],
 )

@@ -40,5 +40,5 @@ def main() -> None:
     try:
         app()
     except TagspreadError as error:
-        say(f"error: {error}", error=True)
+        say(f"error: {error.on_command_line}", error=True)
         sys.exit(2)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]
-Delimiter = Annotated[str, typer.Option(help="What separates tags in a column of tags.")]
+Delimiter = Annotated[str, typer.Option(help="What separates tags in one cell; '' if each is one tag.")]
 ImageColumn = Annotated[str | None, typer.Option(help="Column with the pictures, if it is not found.")]
 TagsColumn = Annotated[str | None, typer.Option(help="Column with the tags, if it is not found.")]
 Ignore = Annotated[list[str] | None, typer.Option(help="Column about something else; 'all' for all such.")]
@@ -23,7 +23,7 @@ def table_options(
 ) -> dict[str, Any]:
     """Return the options of reading a table, as ``read_table`` takes them."""
     columns: str | list[str] = "all" if ignore == ["all"] else ignore or []
-    return {"delimiter": delimiter, "image_column": image_column, "tags_column": tags_column, "ignore": columns,
+    return {"delimiter": delimiter or None, "image_column": image_column, "tags_column": tags_column, "ignore": columns,
             "allow_outside": outside}  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def run_check(
         try:
             tables.append(None if file is None else read_table(file, images, **(table_options or {})))
         except TagspreadError as error:
-            unreadable.append(Problem("error", "table", str(error)))
+            unreadable.append(Problem("error", "table", error.on_command_line))
             tables.append(None)
     labels, test = (None, None) if unreadable else tables
     watcher = Watcher(quiet=as_json, console=console)

@@ -46,12 +46,12 @@ class UnreadablePicture(TagspreadError):  # noqa: N818 - named for what it is, n
     """A file that is no picture, or only part of one."""
 
     def __init__(self, path: AnyPath, reason: str) -> None:
-        super().__init__(path, reason)
+        super().__init__(f"{path} cannot be read as a picture: {reason}. Replace the file or leave it out.")
         self.path = Path(path)
         self.reason = reason
 
-    def __str__(self) -> str:
-        return f"{self.path} cannot be read as a picture: {self.reason}. Replace the file or leave it out."
+    def __reduce__(self) -> tuple[type[UnreadablePicture], tuple[Path, str]]:
+        return type(self), (self.path, self.reason)  # it comes back from other processes
 
 
 class Broken(NamedTuple):

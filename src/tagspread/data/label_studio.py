@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from tagspread.data.rows import NameRule, Source
-from tagspread.data.shape import Wanted, looks_like_picture
+from tagspread.data.shape import WHICH, Wanted, looks_like_picture
 from tagspread.data.table import TAG_COLUMNS, LabelTable
 from tagspread.errors import TagspreadError
 
@@ -111,7 +111,8 @@ def _of_tasks(tasks: list[dict[str, Any]], where: Source, options: Wanted) -> It
         if len(asked) > 1 and options.tags_column is None:
             raise TagspreadError(
                 f"{where.at(number)} answers more than one question ({', '.join(asked)}); say which is about tags with "
-                "tags_column."
+                "@tags_column.",
+                **WHICH,
             )
         for results in chosen:
             about_tags = [one.get("value") for one in results if options.tags_column in (None, one["from_name"])]
@@ -131,7 +132,7 @@ def _of_rows(
 def _tags_column(rows: list[tuple[int, dict[str, Any]]], header: list[str], where: Source, options: Wanted) -> str:
     if options.tags_column is not None:
         if options.tags_column not in header:
-            raise TagspreadError(f"tags_column: {where.name} has no column {options.tags_column!r}.")
+            raise TagspreadError(f"@tags_column: {where.name} has no column {options.tags_column!r}.", tags_column=...)
         return options.tags_column
     sample = [row for _, row in rows[:200]]
     pictures = {key for key in header if any(_is_address(row.get(key)) for row in sample)}
@@ -143,7 +144,9 @@ def _tags_column(rows: list[tuple[int, dict[str, Any]]], header: list[str], wher
     named = [key for key in rest if key.lower() in TAG_COLUMNS]
     if len(found := named or rest) != 1:
         listed = ", ".join(map(repr, found)) or "none is left"
-        raise TagspreadError(f"{where.name}: which column holds the tags ({listed})? Say so with tags_column.")
+        raise TagspreadError(
+            f"{where.name}: which column holds the tags ({listed})? Say so with @tags_column.", **WHICH
+        )
     return found[0]
 
 
@@ -190,7 +193,9 @@ def _picture(answer: Answer, where: Source, images: Path, options: Wanted) -> st
             return str(data["picture"])
         key = next((key for key in ("image", *data) if _is_address(data.get(key))), None)
     if key is None or not isinstance(data.get(key), str):
-        raise TagspreadError(f"{where.at(answer.number)} names no picture; say where it does with image_column.")
+        raise TagspreadError(
+            f"{where.at(answer.number)} names no picture; say where it does with @image_column.", **WHICH
+        )
     return _below(images, data[key])
 
 

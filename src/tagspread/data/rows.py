@@ -13,7 +13,7 @@ import numpy as np
 
 from tagspread.data.paths import PathsWriter
 from tagspread.data.table import LabelTable
-from tagspread.errors import TagspreadError
+from tagspread.errors import Blank, Both, TagspreadError
 
 VALUES = {"1": 1, "0": 0, "": -1, "-1": -1, "1.0": 1, "0.0": 0, "-1.0": -1}
 BYTES = {cell: value % 256 for cell, value in VALUES.items()}  # -1 as an int8 is 255 as a byte
@@ -58,7 +58,8 @@ class NameRule:
         if LEAVES.search(name) and not self._allow_outside:
             raise TagspreadError(
                 f"{self._source.at(number)} names {name!r}, which leads out of the pictures' folder {self._top}; "
-                "write paths relative to that folder, or allow others with allow_outside=True."
+                "write paths relative to that folder, or allow others with @allow_outside.",
+                allow_outside=True,
             )
         name = str(Path(name)) if name else ""
         if name in ("", "."):
@@ -142,7 +143,9 @@ class LongRows:
                 continue  # "traffic light", "teddy bear": words that do not come again in other combinations
             raise TagspreadError(
                 f"{self._source.name}: no list of tags holds {self._delimiter!r}, but most hold {other!r}, such as "
-                f"{cells[0]!r}; give delimiter={other!r}, or delimiter=None if each is one tag."
+                f"{cells[0]!r}; give @delimiter, or @nothing if each is one tag.",
+                delimiter=other,
+                nothing=Both("delimiter=None", "--delimiter ''"),
             )
 
 
@@ -173,7 +176,9 @@ class WideRows:
             raise TagspreadError(
                 f"{self._source.at(number)}, column {others[0]!r} holds {cells[wrong[0]]!r}; write 1, 0 or nothing "
                 "(unknown). For a list of tags per picture, call the column one of tags, labels, tag, label, or give "
-                f"tags_column. If it is about something else: ignore={others!r}."
+                "@tags_column. If it is about something else: @ignore.",
+                tags_column=Blank("NAME"),
+                ignore=others,
             )
         return bytes(BYTES.get(cell, 255) for cell in plain)
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from tagspread.data.pile import SUFFIXES
 from tagspread.data.rows import VALUES
 from tagspread.data.table import TAG_COLUMNS
-from tagspread.errors import TagspreadError, check_choice, did_you_mean
+from tagspread.errors import Blank, TagspreadError, check_choice, did_you_mean
 
 LAYOUTS = ("auto", "long", "wide")
+WHICH = {"tags_column": Blank("NAME"), "image_column": Blank("NAME")}  # for messages that ask for one
 
 
 class Wanted(NamedTuple):
@@ -72,7 +73,8 @@ def find_shape(header: Sequence[str], sample: Sequence[Sequence[str]], options: 
         if others and options.ignore is not None:
             raise TagspreadError(
                 f"{source} has {header[tags]!r} with lists of tags, and also {', '.join(map(repr, others))}; "
-                f"if those are no tags: ignore={others!r}; if each column is one tag: layout='wide'."
+                "if those are no tags: @ignore.",
+                ignore=others,
             )
         return Shape(image, tags, [])
     if options.ignore is None:
@@ -90,9 +92,12 @@ def _place(header: Sequence[str], name: str, option: str, source: str) -> int:
     places = [k for k, known in enumerate(header) if known == name]
     if not places:
         listed = ", ".join(map(repr, header))
-        raise TagspreadError(f"{option}: {source} has no column {name!r}, only {listed}.{did_you_mean(name, header)}")
+        close = did_you_mean(name, header)
+        raise TagspreadError(f"@{option}: {source} has no column {name!r}, only {listed}.{close}", **{option: ...})
     if len(places) > 1 and option != "ignore":
-        raise TagspreadError(f"{option}: {source} has {len(places)} columns {name!r}; rename all but one.")
+        raise TagspreadError(
+            f"@{option}: {source} has {len(places)} columns {name!r}; rename all but one.", **{option: ...}
+        )
     return places[0]
 
 
@@ -115,7 +120,9 @@ def _tags(
     if options.layout == "long":
         if len(found := named or rest) != 1:
             listed = ", ".join(repr(header[k]) for k in found) or "none"
-            raise TagspreadError(f"{source}: which column holds the tags ({listed})? Say so with tags_column.")
+            raise TagspreadError(
+                f"{source}: which column holds the tags ({listed})? Say so with @tags_column.", **WHICH
+            )
         return found[0]
     if not named:
         return None

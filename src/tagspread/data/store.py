@@ -21,7 +21,7 @@ from torch import Tensor
 from tagspread.core.arrays import as_tensor
 from tagspread.data.cache import PictureCache
 from tagspread.data.decode import AnyPath, Broken, Pictures, Progress, check_size, decode_all, shifted
-from tagspread.errors import TagspreadError
+from tagspread.errors import Blank, TagspreadError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -295,6 +295,8 @@ def _too_many(shape: tuple[int, ...], device: torch.device, budget: int | None) 
     usable = max(usable_memory(torch.device("cpu"), budget), usable_memory(device, budget))
     return TagspreadError(
         f"{shape[0]:,} pictures of {shape[2]} x {shape[3]} pixels need {_amount(math.prod(shape))}, but "
-        f"{_amount(usable)} are to be had in memory. Give a folder for them with --cache DIR, or a smaller "
-        "--image-size."
+        f"{_amount(usable)} are to be had in memory. Give a folder for them with @cache, or a smaller "
+        "@image_size.",
+        cache=Blank("DIR"),
+        image_size=...,
     )

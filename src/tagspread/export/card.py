@@ -78,16 +78,16 @@ def read_figures(file: str | Path, classes: tuple[str, ...]) -> dict[str, Any]:
         wanted = ("map", "map_low", "map_high", "pictures", "decisions", "calibration_error", "absent", "trained_on")
         missing = [name for name in wanted if name not in figures]
     except FileNotFoundError:
-        raise TagspreadError(f"--figures: there is no file {file}.") from None
+        raise TagspreadError(f"there is no file {file}.") from None
     except (OSError, ValueError, KeyError, TypeError):
         names, missing = (), ["classes"]
     if missing:
         raise TagspreadError(
-            f"--figures {file} is not what 'tagspread evaluate RUN --labels FILE --json' prints ({missing[0]} is "
+            f"{file} is not what 'tagspread evaluate RUN --labels FILE --json' prints ({missing[0]} is "
             "missing); write that into a file."
         )
     if names != classes:
-        raise TagspreadError(f"--figures {file} is of a run with other tags; evaluate this one.")
+        raise TagspreadError(f"{file} is of a run with other tags; evaluate this one.")
     return dict(figures)
 
 

@@ -67,7 +67,7 @@ def find_sample(run: Path, images: str | Path | None, side: int) -> Sample:
         return Sample(generated(), f"{len(SIZES)} generated pictures, as the run's own cannot be found")
     found = list(_readable(find_pictures(own), side))
     if not found and images is not None:
-        raise TagspreadError(f"--images {images} holds no picture that can be read; give a folder with some.")
+        raise TagspreadError(f"{images} holds no picture that can be read; give a folder with some.")
     if not found:
         return Sample(generated(), f"{len(SIZES)} generated pictures, as {own} holds none that can be read")
     return Sample(found, f"{len(found)} pictures of {Path(own).resolve().name}")

@@ -51,20 +51,20 @@ def export_hub(
             for file in FILES:
                 (fresh / file).replace(target / file)
     except OSError as error:
-        raise TagspreadError(f"--hub {target} cannot be written to ({error.strerror or error}).") from None
+        raise TagspreadError(f"{target} cannot be written to ({error.strerror or error}).") from None
     return target
 
 
 def _check_folder(target: Path, overwrite: bool) -> None:
     if target.exists() and not target.is_dir():
-        raise TagspreadError(f"--hub {target} is a file; give a folder.")
+        raise TagspreadError(f"{target} is a file; give a folder.")
     if RunFolder(target).is_run:
-        raise TagspreadError(f"--hub {target} is the folder of a run, which would be spoilt; give another folder.")
+        raise TagspreadError(f"{target} is the folder of a run, which would be spoilt; give another folder.")
     there = [name for name in FILES if (target / name).exists()]
     if there and not overwrite:
         raise TagspreadError(
-            f"--hub {target} already holds {', '.join(there)}; give another folder, or replace such files with "
-            "--overwrite."
+            f"{target} already holds {', '.join(there)}; give another folder, or replace such files with @overwrite.",
+            overwrite=True,
         )
 
 

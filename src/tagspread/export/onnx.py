@@ -77,13 +77,13 @@ def export_onnx(
 
 def _check_file(path: Path, overwrite: bool) -> None:
     if path.suffix.lower() != ".onnx":
-        raise TagspreadError(f"--onnx {path} ends in {path.suffix or 'nothing'}; give a name that ends in .onnx.")
+        raise TagspreadError(f"{path} ends in {path.suffix or 'nothing'}; give a name that ends in .onnx.")
     if path.is_dir():
-        raise TagspreadError(f"--onnx {path} is a folder; give a file.")
+        raise TagspreadError(f"{path} is a folder; give a file.")
     if path.exists() and not overwrite:
-        raise TagspreadError(f"--onnx {path} exists; give another name, or replace it with --overwrite.")
+        raise TagspreadError(f"{path} exists; give another name, or replace it with @overwrite.", overwrite=True)
     if not path.parent.is_dir():
-        raise TagspreadError(f"--onnx {path}: there is no folder {path.parent}.")
+        raise TagspreadError(f"{path}: there is no folder {path.parent}.")
 
 
 def _check_installed() -> None:

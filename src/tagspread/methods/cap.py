@@ -41,7 +41,7 @@ class CAP(Method):
         check_share("keep_pos", self.keep_pos)
         check_share("keep_neg", self.keep_neg)
         if self.priors is not None and not isinstance(self.priors, dict):
-            raise TagspreadError(f"priors is {self.priors!r}; give a share by class name, such as {{'cat': 0.2}}.")
+            raise TagspreadError(f'priors is {self.priors!r}; give a share by class name, such as {{"cat": 0.2}}.')
         for name, value in (self.priors or {}).items():
             check_share(f"the prior of {name!r}", value)
 
@@ -67,5 +67,6 @@ class CAP(Method):
         if self.priors is None:
             return None
         if unknown := set(self.priors) - set(classes):
-            raise TagspreadError(f"priors names {sorted(unknown)[0]!r}, which is no class; there are {list(classes)}.")
+            listed = ", ".join(classes)
+            raise TagspreadError(f"priors names {min(unknown)!r}, which is no class; there are {listed}.")
         return [self.priors.get(name, float("nan")) for name in classes]

@@ -110,9 +110,7 @@ def fill_table(
 
 def _read(table: Path, images: Path, options: dict[str, Any]) -> _Table:
     if table.suffix.lower() not in SUFFIXES:
-        raise TagspreadError(
-            f"--fill {table} ends in {table.suffix or 'nothing'}; these are filled: {', '.join(SUFFIXES)}."
-        )
+        raise TagspreadError(f"{table} ends in {table.suffix or 'nothing'}; these are filled: {', '.join(SUFFIXES)}.")
     check_kind(table, None)
     separator = separator_of(table)
     lines = lines_of(table, separator)

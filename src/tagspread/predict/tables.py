@@ -119,13 +119,13 @@ WRITERS: dict[str, type[CsvWriter] | type[JsonWriter] | type[ParquetWriter]] = {
 def check_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(WRITERS)) -> None:
     """Raise if a file cannot be written, before any work is done: another kind, another's, no such folder."""
     if file.suffix.lower() not in suffixes:
-        raise TagspreadError(f"-o {file} ends in {file.suffix or 'nothing'}; these are written: {', '.join(suffixes)}.")
+        raise TagspreadError(f"{file} ends in {file.suffix or 'nothing'}; these are written: {', '.join(suffixes)}.")
     if file.is_dir():
-        raise TagspreadError(f"-o {file} is a folder; give a file.")
+        raise TagspreadError(f"{file} is a folder; give a file.")
     if file.exists() and not overwrite:
-        raise TagspreadError(f"-o {file} exists; give another name, or replace it with --overwrite.")
+        raise TagspreadError(f"{file} exists; give another name, or replace it with @overwrite.", overwrite=True)
     if not file.parent.is_dir():
-        raise TagspreadError(f"-o {file}: there is no folder {file.parent}.")
+        raise TagspreadError(f"{file}: there is no folder {file.parent}.")
 
 
 @contextmanager
@@ -167,8 +167,10 @@ def open_table(
 
 def check_delimiter(classes: Sequence[str], delimiter: str) -> None:
     """Raise if joined tags could not be taken apart again."""
+    if not delimiter:
+        raise TagspreadError("nothing separates tags in a cell, so they run together; give @delimiter.", delimiter="|")
     clash = next((name for name in classes if delimiter in name), None)
     if clash is not None:
         raise TagspreadError(
-            f"the tag {clash!r} has {delimiter!r} in it, which separates tags; give another --delimiter."
+            f"the tag {clash!r} has {delimiter!r} in it, which separates tags; give another @delimiter.", delimiter=...
         )

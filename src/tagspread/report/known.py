@@ -10,7 +10,7 @@ import numpy as np
 from tagspread.data.decode import decode_all
 from tagspread.data.store import TensorStore
 from tagspread.data.table import LabelTable, read_table
-from tagspread.errors import TagspreadError
+from tagspread.errors import Blank, TagspreadError
 from tagspread.methods import METHODS, get_method
 from tagspread.report.gather import Missing, Told
 from tagspread.train.assemble import put_aside_for_testing
@@ -65,7 +65,9 @@ def find_known(
     """
     root = images or told.data.get("images")
     if labels is not None and (root is None or not Path(root).is_dir()):
-        raise TagspreadError(f"which folder do the paths in {labels} start from? Give it with --images DIR.")
+        raise TagspreadError(
+            f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
+        )
     if not told.classes:
         return Known(None, None)
     try:
@@ -73,7 +75,7 @@ def find_known(
         trained = table.select(problem.labelled)
     except TagspreadError as error:
         trained = None
-        told.missing.append(Missing("How often each tag is labelled", str(error).rstrip(".")))
+        told.missing.append(Missing("How often each tag is labelled", error.on_command_line.rstrip(".")))
         if pictures and labels is None:
             why = "its pictures cannot be found again; name some with --labels FILE and --images DIR"
             told.missing.append(Missing("How good each tag is, and example pictures", why))
@@ -105,7 +107,9 @@ def _fairest(told: Told, table: LabelTable, problem: Problem) -> Part | None:
         try:
             return Part(_read(told, Path(own), root), "test pictures", True, root)
         except TagspreadError as error:
-            told.missing.append(Missing("How good each tag is, and example pictures", str(error).rstrip(".")))
+            told.missing.append(
+                Missing("How good each tag is, and example pictures", error.on_command_line.rstrip("."))
+            )
             return None
     if len(problem.test):
         return Part(table.select(problem.test), "labelled pictures that were put aside to test on", True, root)

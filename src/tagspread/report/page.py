@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from tagspread._version import __version__
 from tagspread.data.table import LabelTable
-from tagspread.errors import TagspreadError
+from tagspread.errors import Both, TagspreadError
 from tagspread.predict.tables import check_output, in_one_motion
 from tagspread.predict.tagger import load
 from tagspread.report.figures import (
@@ -74,7 +74,11 @@ def write_report(
     if out is not None:
         check_output(file, overwrite, (".html",))
     if labels is not None and not (pictures and told.artefact):
-        raise TagspreadError("--labels names pictures to look at, which needs a finished run, and no --no-pictures.")
+        raise TagspreadError(
+            "@labels names pictures to look at, which needs a finished run, and no @pictures.",
+            labels=...,
+            pictures=Both("pictures=False", "--no-pictures"),
+        )
     known = find_known(told, labels, images, pictures=pictures)
     looked = None
     if not pictures:
@@ -85,7 +89,9 @@ def write_report(
         except TagspreadError as error:
             if labels is not None:
                 raise
-            told.missing.append(Missing("How good each tag is, and example pictures", str(error).rstrip(".")))
+            told.missing.append(
+                Missing("How good each tag is, and example pictures", error.on_command_line.rstrip("."))
+            )
     text = _render(_content(told, looked, known.trained))
     with in_one_motion(file) as opened:
         opened.write(text.encode("utf-8", "replace"))

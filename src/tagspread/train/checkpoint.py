@@ -44,8 +44,9 @@ def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any
     except (OSError, SafetensorError) as error:
         fresh.unlink(missing_ok=True)
         raise TagspreadError(
-            f"the checkpoint could not be written to {path.parent} ({error}); make room there or choose another --out. "
-            "The last good checkpoint is kept."
+            f"the checkpoint could not be written to {path.parent} ({error}); make room there or choose another @out. "
+            "The last good checkpoint is kept.",
+            out=...,
         ) from None
 
 
@@ -60,7 +61,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
             about = (opened.metadata() or {}).get("tagspread")
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (no mapping)
     except SafetensorError as error:
-        raise TagspreadError(f"{path} is damaged ({error}); start the run again with --overwrite.") from None
+        raise TagspreadError(
+            f"{path} is damaged ({error}); start the run again with @overwrite.", overwrite=True
+        ) from None
     if about is None:
         raise TagspreadError(f"{path} is not a tagspread checkpoint; resume from the folder of a tagspread run.")
     facts = json.loads(about)

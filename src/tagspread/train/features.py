@@ -102,5 +102,5 @@ def _open(file: Path | None, shape: tuple[int, int]) -> tuple[np.ndarray, int]:
         return open_memmap(file, mode="w+", dtype=np.float32, shape=shape), 0
     except (OSError, ValueError) as error:
         raise TagspreadError(
-            f"features cannot be kept in {file} ({error}); remove it or give another --cache."
+            f"features cannot be kept in {file} ({error}); remove it or give another @cache.", cache=...
         ) from None

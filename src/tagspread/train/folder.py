@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tagspread.errors import TagspreadError
+from tagspread.errors import Both, TagspreadError
 
 OURS = (
     "config.json",
@@ -41,16 +41,16 @@ class RunFolder:
     def check_free(self, overwrite: bool) -> None:
         """Raise if there is anything that a new run would disturb."""
         if self.path.exists() and not self.path.is_dir():
-            raise TagspreadError(f"--out {self.path} is a file; give a folder.")
+            raise TagspreadError(f"{self.path} is a file; give a folder for the run.")
         if self.path.is_dir() and any(self.path.iterdir()):
             if not self.is_run:
-                raise TagspreadError(
-                    f"--out {self.path} holds files that are not of a run; give a new or empty folder."
-                )
+                raise TagspreadError(f"{self.path} holds files that are not of a run; give a new or empty folder.")
             if not overwrite:
                 raise TagspreadError(
-                    f"--out {self.path} holds another run; go on with it (--resume {self.path}), replace it "
-                    "(--overwrite) or give another folder."
+                    f"{self.path} holds another run; go on with it (@resume), replace it (@overwrite) or give another "
+                    "folder.",
+                    resume=self._resume,
+                    overwrite=True,
                 )
 
     def create(self, overwrite: bool, bytes_needed: int) -> None:
@@ -64,15 +64,17 @@ class RunFolder:
             probe.write_bytes(b"yes")
             probe.unlink()
         except OSError as error:
-            raise TagspreadError(
-                f"--out {self.path} cannot be written to ({error.strerror}); give another folder."
-            ) from None
+            raise TagspreadError(f"{self.path} cannot be written to ({error.strerror}); give another folder.") from None
         free = shutil.disk_usage(self.path).free
         if free < bytes_needed:
             raise TagspreadError(
-                f"--out {self.path} has {free / 1e9:.1f} GB free but the run needs about {bytes_needed / 1e9:.1f} GB "
+                f"{self.path} has {free / 1e9:.1f} GB free but the run needs about {bytes_needed / 1e9:.1f} GB "
                 "for its checkpoints and models; make room or give another folder."
             )
+
+    @property
+    def _resume(self) -> Both:
+        return Both("resume=True", f"--resume {self.path}")
 
     @property
     def is_run(self) -> bool:
@@ -140,5 +142,6 @@ class RunFolder:
 
     def _not_written(self, name: str, error: Exception) -> TagspreadError:
         return TagspreadError(
-            f"{self.path / name} could not be written ({error}); make room, then go on with --resume {self.path}."
+            f"{self.path / name} could not be written ({error}); make room, then go on with @resume.",
+            resume=self._resume,
         )

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from tagspread._version import __version__
-from tagspread.errors import TagspreadError
+from tagspread.errors import Blank, TagspreadError, did_you_mean
 from tagspread.methods import get_method
 from tagspread.methods.base import Labelled, Method
 from tagspread.train.config import LOSSES, TrainConfig
@@ -31,6 +32,7 @@ from tagspread.train.state import TrainState
 from tagspread.vision.backbones import TagNet, build_network
 from tagspread.vision.heads import LinearHead
 
+ARGUMENTS_OF_LOSSES = ("logits", "targets", "weight", "reduction")  # which are not for the user to set
 NO_GPU = (
     "there is no GPU and the pile has {:,} pictures: the network stays as it is and a head is fitted on what it sees; "
     "--mode full trains all of it."
@@ -125,7 +127,8 @@ def run_training(
     except (torch.OutOfMemoryError, MemoryError):
         raise TagspreadError(
             f"out of memory on {device}. Lower batch (now {config.batch}), score_batch ({config.score_batch}) or "
-            f"image_size ({config.image_size}); pictures can stay on disk with --cache DIR."
+            f"image_size ({config.image_size}); pictures can stay on disk with @cache.",
+            cache=Blank("DIR"),
         ) from None
     finally:
         watcher.close()
@@ -194,11 +197,20 @@ def _check_everything(problem: Problem, config: TrainConfig, method: Method) -> 
     notes = problem.check_trainable(method.uses_pile) + size_notes(problem, config)
     plan_stages(problem, config, method)
     method.start(_labelled(problem))
-    try:
-        LOSSES[method.labelled_loss or config.loss](torch.zeros(1, 1), torch.zeros(1, 1), **config.loss_options)
-    except TypeError as error:
-        raise TagspreadError(f"loss_options do not fit the loss {config.loss!r} ({error}).") from None
+    _check_loss(method.labelled_loss or config.loss, config.loss_options)
     return notes
+
+
+def _check_loss(name: str, options: dict[str, float]) -> None:
+    known = [option for option in signature(LOSSES[name]).parameters if option not in ARGUMENTS_OF_LOSSES]
+    for option in options:
+        if option not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise TagspreadError(f"the loss {name!r} has no option {option!r}; {has}.{did_you_mean(option, known)}")
+    try:
+        LOSSES[name](torch.zeros(1, 1), torch.zeros(1, 1), **options)
+    except TypeError:
+        raise TagspreadError(f"loss_options is {options!r}; give numbers.") from None
 
 
 def _build(problem: Problem, config: TrainConfig, method: Method, *, fresh: bool) -> TagNet:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tagspread.errors import TagspreadError, check_choice
+from tagspread.errors import Blank, TagspreadError, check_choice
 from tagspread.vision.augment import Views
 from tagspread.vision.heads import LinearHead, MLDecoder
 from tagspread.vision.offline import packaged_file, packaged_weights
@@ -176,7 +176,9 @@ def _backbone(name: str, plan: _Plan, weights: str) -> tuple[nn.Module, Weights]
         return network, Weights({})
     if weights == "pretrained":
         if plan.download is None:
-            raise TagspreadError(f"{name} has no weights to download; give a file with --weights FILE.")
+            raise TagspreadError(
+                f"{name} has no weights to download; give a file with @weights.", weights=Blank("FILE")
+            )
         found = torchvision_resnet50()
     else:
         found = read_weights(weights)

