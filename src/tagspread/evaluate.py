@@ -22,6 +22,7 @@ from tagspread.core.metrics import (
 from tagspread.data.table import LabelTable, read_table
 from tagspread.errors import Blank, TagspreadError
 from tagspread.predict.artefact import update_artefact
+from tagspread.predict.chosen_on import DECIDING, KEY, TRAINING, in_common, remember
 from tagspread.predict.decision import decide_on
 from tagspread.predict.tagger import Tagger
 from tagspread.train.folder import RunFolder
@@ -62,6 +63,7 @@ class Evaluation:
         calibration_error: mean distance of the probabilities and the truth.
         absent: classes without a positive.
         trained_on: pictures that the run was trained on with their labels, as far as its own table tells.
+        thresholds_chosen_on: pictures that the thresholds were chosen on; None if the run does not say which those are.
         classes: the figures of each class.
     """
 
@@ -75,6 +77,7 @@ class Evaluation:
     calibration_error: float
     absent: list[str]
     trained_on: int
+    thresholds_chosen_on: int | None
     classes: list[ClassFigures]
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,7 +111,9 @@ def evaluate(
     logits, errors = score_table(tagger, table, progress, mirror)
     good = np.array([not error for error in errors])
     unreadable = [f"{path}: {error}" for path, error in zip(table.paths, errors, strict=True) if error]
-    return figures(tagger, logits[good], y[good], unreadable, samples, trained_on=_trained_on(tagger, table))
+    chosen_on = thresholds_chosen_on(tagger, table)
+    trained_on = _trained_on(tagger, table, chosen_on or 0)
+    return figures(tagger, logits[good], y[good], unreadable, samples, trained_on=trained_on, chosen_on=chosen_on)
 
 
 def decide_on_table(
@@ -135,6 +140,8 @@ def decide_on_table(
     source = f"{int(good.sum()):,} pictures of {Path(labels).name}"
     how: dict[str, Any] = {"calibrate": calibrate, "min_positives": min_positives}
     facts = decide_on(logits[good], y[good], tagger.classes, policy, source, **how)
+    used = [path for path, fine in zip(table.paths, good, strict=True) if fine]
+    facts[KEY] = remember(used, DECIDING)
     update_artefact(tagger.artefact.path, lambda before: before | facts)
     return facts
 
@@ -158,7 +165,12 @@ def _data(tagger: Tagger) -> dict[str, Any]:
     return (folder.read_json("config.json").get("data") or {}) if folder.is_run else {}
 
 
-def _trained_on(tagger: Tagger, table: LabelTable) -> int:
+def thresholds_chosen_on(tagger: Tagger, table: LabelTable) -> int | None:
+    """Return how many of a table's pictures the run's thresholds were chosen on; None if it does not say."""
+    return in_common(tagger.artefact.facts.get(KEY), table.paths)
+
+
+def _trained_on(tagger: Tagger, table: LabelTable, chosen_on: int) -> int:
     """Return how many of a table's pictures are labelled in the run's own table, if that is still there."""
     data = _data(tagger)
     if not (data.get("labels") and data.get("images")) or data.get("test_share"):  # a share of them was put aside
@@ -168,7 +180,9 @@ def _trained_on(tagger: Tagger, table: LabelTable) -> int:
     except (TagspreadError, TypeError):
         return 0
     labelled = {path.resolve() for path, known in zip(own.paths, own.labelled, strict=True) if known}
-    return sum(path.resolve() in labelled for path in table.paths)
+    named = sum(path.resolve() in labelled for path in table.paths)
+    held_out = chosen_on if (tagger.artefact.facts.get(KEY) or {}).get("by") == TRAINING else 0
+    return max(0, named - held_out)  # what training chose by is in its table, but was kept from it
 
 
 def score_table(
@@ -197,6 +211,7 @@ def figures(
     unreadable: Sequence[str] = (),
     samples: int = 1000,
     trained_on: int = 0,
+    chosen_on: int | None = None,
 ) -> Evaluation:
     """Return the figures of logits that are already there."""
     if not (y >= 0).any():
@@ -220,6 +235,7 @@ def figures(
         calibration_error=reliability(probabilities, y).error,
         absent=absent,
         trained_on=trained_on,
+        thresholds_chosen_on=chosen_on,
         classes=_per_class(tagger, logits, chosen, y, samples),
     )
 

@@ -217,10 +217,19 @@ def _show(found: Evaluation, console: Console) -> None:
         say(f"note: on none of them, so left out of the mAP: {', '.join(found.absent)} (counted as 0: mAP {zero})")
     if found.trained_on:
         say(f"note: {found.trained_on:,} of them were trained on with their labels, so the figures flatter")
+    if found.thresholds_chosen_on:
+        say(
+            f"note: the thresholds were chosen on {_of_them(found)}, so precision, recall, F1 and probabilities flatter"
+        )
     for line in found.unreadable[:10]:
         say(f"left out: {line}")
     if len(found.unreadable) > 10:
         say(f"and {len(found.unreadable) - 10:,} more that cannot be read")
+
+
+def _of_them(found: Evaluation) -> str:
+    chosen, count = found.thresholds_chosen_on or 0, found.pictures + len(found.unreadable)
+    return "these very pictures" if chosen >= count else f"{chosen:,} of them"
 
 
 def _per_cent(share: float | None) -> str:

@@ -88,7 +88,7 @@ def read_figures(file: str | Path, classes: tuple[str, ...]) -> dict[str, Any]:
         )
     if names != classes:
         raise TagspreadError(f"{file} is of a run with other tags; evaluate this one.")
-    return dict(figures)
+    return {"thresholds_chosen_on": None} | dict(figures)  # which older versions did not write
 
 
 def _measured(told: Told | None, judged: dict[str, Any] | None) -> list[Measured]:

@@ -19,6 +19,7 @@ from torch import Tensor
 from tagspread.core.calibrate import Calibration, Reliability, crossfitted, fit_calibration, reliability
 from tagspread.core.decide import Decision, choose_thresholds
 from tagspread.predict.artefact import artefact_facts
+from tagspread.predict.chosen_on import KEY, TRAINING, remember
 from tagspread.train.config import TrainConfig
 from tagspread.train.problem import Problem
 from tagspread.vision.backbones import TagNet
@@ -66,7 +67,8 @@ def decide_for_run(
     if not np.isfinite(logits).all():  # training went wrong; what it left is still the user's
         return _plain_cut(problem, "nothing: the network's answers are not finite")
     if labelled:
-        return decide_on(logits, y, problem.classes, "f1", f"{len(rows):,} {words}")
+        facts = decide_on(logits, y, problem.classes, "f1", f"{len(rows):,} {words}")
+        return facts | {KEY: remember([problem.name(int(row)) for row in rows], TRAINING)}
     calibration = Calibration.identity(len(problem.classes))
     shares = _proportions(problem, priors or {})
     decision = choose_thresholds(calibration.probabilities(logits), policy="match", proportions=shares)
@@ -132,6 +134,7 @@ def _facts(
         return [classes[k] for k in places]
 
     return {
+        KEY: None,
         "thresholds": [None if math.isinf(cut) else cut for cut in decision.thresholds.tolist()],
         "decision": {
             "policy": decision.policy,

@@ -16,7 +16,7 @@ from PIL import ExifTags, Image
 
 from tagspread.core.calibrate import Reliability, reliability
 from tagspread.data.decode import decode
-from tagspread.evaluate import Evaluation, figures, score_table
+from tagspread.evaluate import Evaluation, figures, score_table, thresholds_chosen_on
 from tagspread.predict.tagger import Tagger
 from tagspread.report.known import Part
 
@@ -70,7 +70,9 @@ def look(tagger: Tagger, part: Part, progress: Callable[[int, int], None] | None
     unreadable = [f"{path}: {error}" for path, error in zip(part.table.paths, errors, strict=True) if error]
     part = replace(part, table=part.table.select(good))
     probabilities = tagger.calibration.probabilities(logits[good])
-    measured = figures(tagger, logits[good], part.table.y, unreadable)
+    measured = figures(
+        tagger, logits[good], part.table.y, unreadable, chosen_on=thresholds_chosen_on(tagger, part.table)
+    )
     return Looked(part, unreadable, probabilities, measured, reliability(probabilities, part.table.y))
 
 

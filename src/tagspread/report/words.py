@@ -150,6 +150,11 @@ def _about_pictures(told: Told, looked: Looked) -> list[str]:
         said.append(f"On none of these pictures, so left out of the mean: {_names(found.absent)}.")
     if looked.part.trained_on:
         said.append(f"{looked.part.trained_on:,} of these pictures were trained on, so the figures flatter.")
+    if looked.part.fair and found.thresholds_chosen_on:
+        said.append(
+            f"The thresholds were chosen on {found.thresholds_chosen_on:,} of these {found.pictures:,} pictures, so "
+            "precision, recall and probabilities look better than they are; average precision does not depend on them."
+        )
     measured = (told.metrics.get("test") or told.metrics.get("held_out") or {}).get("mAP")
     own = looked.part.words != GIVEN
     if looked.part.fair and own and measured is not None and found.map is not None and abs(measured - found.map) > SAME:
