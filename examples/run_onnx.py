@@ -7,6 +7,8 @@ import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 from PIL import Image, ImageOps
 
+if len(sys.argv) < 3:
+    sys.exit("usage: python run_onnx.py tags.onnx photo.jpg ...")
 session = onnxruntime.InferenceSession(sys.argv[1])
 about = {name: json.loads(text) for name, text in session.get_modelmeta().custom_metadata_map.items()}
 classes, thresholds = np.array(about["classes"]), np.array(about["thresholds"], float)  # null: NaN, never reached

@@ -11,7 +11,9 @@ def run(*arguments):
 
 def test_version_and_help():
     assert run("--version").stdout.strip() == f"tagspread {ts.__version__}"
-    assert "untagged" in run("--help").stdout
+    said = run("--help").stdout
+    assert "untagged" in said
+    assert "Print the version and stop." in said
 
 
 def test_unknown_command_is_one_message_and_exit_code_2():

@@ -213,7 +213,7 @@ def test_check_and_train_read_tables_alike(folder, tmp_path):
     result = subprocess.run([*check, "--json"], capture_output=True, text=True, check=False)
     assert json.loads(result.stdout)["counts"]
     bad = subprocess.run(check[:-2], capture_output=True, text=True, check=False)
-    assert bad.returncode == 1
+    assert bad.returncode == 2
     assert "who" in bad.stdout
     done = run(folder, *options, "--out", tmp_path / "run", *QUICK, "--epochs", "1")
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ import numpy as np
 from tagspread.errors import TagspreadError
 from tagspread.linear.rounds import check_method
 from tagspread.methods import get_method
+from tagspread.predict.artefact import check_resumable
 from tagspread.train.assemble import problem_from_arrays, problem_from_folder, put_aside_for_testing
 from tagspread.train.config import make_config
 from tagspread.train.console import Watcher
@@ -70,7 +71,9 @@ def train(
         The run: ``run.path``, ``run.metrics``, ``run.log``.
     """
     config = make_config(preset, method=method, **settings)
-    if not resume:  # before pictures are decoded, which may take long
+    if resume:  # before pictures are decoded, which may take long
+        check_resumable(out)
+    else:
         RunFolder(out).check_free(overwrite)
     check_network(config.backbone, config.weights)
     if config.mode == "head":

@@ -253,7 +253,7 @@ def test_a_table_that_cannot_be_read_is_one_of_the_problems(folder):
     (folder / "p30.png").write_bytes(b"")
     code, text = run(folder, folder.parent / "labels.csv", folder.parent / "none.csv", as_json=True)
     facts = json.loads(text)
-    assert code == 1
+    assert code == 2
     assert [problem["kind"] for problem in facts["problems"]] == ["table", "table", "empty_file"]
     assert "line 2" in facts["problems"][0]["message"]
     assert "none.csv" in facts["problems"][1]["message"]

@@ -139,6 +139,31 @@ def test_refusals(run, folder, tmp_path):
         ledger(run, "--corrected", tmp_path / "x.json", "--out", tmp_path / "y.csv")
 
 
+def test_what_is_there_is_replaced_only_if_that_is_wanted(run, folder, tmp_path):
+    mine = [tmp_path / name for name in ("tasks.json", "tasks.xml", "fiftyone.json", "both.csv")]
+    exports = ["--label-studio", mine[0], "--fiftyone", mine[2]]
+    corrected = tmp_path / "corrected.json"
+    done = {"data": {"picture": "20.png"}, "annotations": [{"result": []}]}
+    tag = {"type": "choices", "from_name": "tags", "value": {"choices": ["3"]}}
+    more = {"data": {"picture": "22.png"}, "annotations": [{"result": [tag]}]}
+    corrected.write_text(json.dumps([done, more]))
+    merge = ["--corrected", corrected, "--out", mine[3]]
+    for file in mine:
+        file.write_text("mine")
+    for options in (exports, exports[2:], merge):
+        with pytest.raises(TagspreadError, match=r"exists; give another name, or replace it with") as caught:
+            ledger(run, *options)
+        assert "--overwrite" in caught.value.on_command_line
+        assert [file.read_text() for file in mine] == ["mine"] * 4
+    ledger(run, *exports, "--overwrite")
+    ledger(run, *merge, "--overwrite")
+    assert "mine" not in [file.read_text() for file in mine]
+    assert len(json.loads(mine[0].read_text())) == 40
+    for source in (corrected, folder / "labels.csv"):
+        with pytest.raises(TagspreadError, match="is one of the tables to merge"):
+            ledger(run, "--corrected", corrected, "--out", source, "--overwrite")
+
+
 def test_a_run_from_python_says_where_to_merge(tmp_path, drawn):
     y = drawn.y.copy()
     y[20:] = -1

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tagspread.ledger.book import Entry, Picture
-from tagspread.ledger.exports import fiftyone_labels, label_studio_tasks, labelling_interface, write_new
+from tagspread.ledger.exports import fiftyone_labels, label_studio_tasks, labelling_interface, write_text
 
 PICTURES = [
     Picture("sure.jpg", [Entry("cat", 1.0, 0.99, 1, 0), Entry("dog", 0.0, 0.02, 90, 1)]),
@@ -63,10 +63,9 @@ def test_pictures_without_files_cannot_be_handed_out():
             export([Picture("number 40", [])])
 
 
-def test_nothing_is_overwritten(tmp_path):
-    write_new(tmp_path / "a.json", "one")
-    with pytest.raises(ValueError, match=r"a.json exists"):
-        write_new(tmp_path / "a.json", "two")
-    assert (tmp_path / "a.json").read_text() == "one"
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    write_text(tmp_path / "a.json", "ä")
+    assert (tmp_path / "a.json").read_bytes() == "ä".encode()
     with pytest.raises(ValueError, match="cannot be written"):
-        write_new(tmp_path / "nowhere" / "a.json", "x")
+        write_text(tmp_path / "nowhere" / "a.json", "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]

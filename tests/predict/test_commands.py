@@ -39,11 +39,11 @@ def test_predict_a_folder(run, tagger, folder, tmp_path):
 
 
 def test_predict_shows_tags_without_a_file(run, tagger, folder):
-    text = tagspread("predict", run, folder / "p000.png", folder / "no.png", "--top", 2, "--delimiter", "+")
+    text = tagspread("predict", run, folder / "p000.png", folder / "broken.png", "--top", 2, "--delimiter", "+")
     tags = tagger.predict(folder / "p000.png", top=2).tags[0]
     assert text.splitlines() == [
         f"{folder / 'p000.png'}: {'+'.join(tags)}",
-        f"{folder / 'no.png'}: cannot be read (no such file or directory)",
+        f"{folder / 'broken.png'}: cannot be read ({tagger.predict(folder / 'broken.png').errors[0]})",
     ]
 
 
@@ -59,11 +59,11 @@ def test_predict_a_list_to_json_quietly(run, folder, tmp_path):
 def test_fill(run, folder, tmp_path):
     text = tagspread("predict", run, folder, "--fill", folder / "labels.csv", "-o", tmp_path / "all.csv")
     assert "0 gaps filled, 100 pictures added; what was known is as it was" in text
-    assert "note: 1 pictures cannot be read" in text
+    assert "note: 1 picture cannot be read, left as before" in text
     assert (tmp_path / "all.csv").read_text().startswith((folder / "labels.csv").read_text())
     (tmp_path / "wide.csv").write_text("image,0,hat\np000.png,,\n")
     text = tagspread("predict", run, folder, "--fill", tmp_path / "wide.csv", "-o", tmp_path / "wide2.csv")
-    assert "1 gaps filled, 159 pictures added" in text
+    assert "1 gap filled, 159 pictures added" in text
     assert "does not know hat" in text
     assert "no column for 1, 2, 3" in text
 
@@ -101,9 +101,13 @@ def test_decide(run, folder, tmp_path):
 
 def test_bad_calls_are_one_message_and_exit_code_2(run, folder, tmp_path):
     (tmp_path / "mine.csv").write_text("mine")
+    (tmp_path / "list.txt").write_text("p000.png\np001.png\n")  # which are in another folder
     for arguments, words in [
         (["predict", folder, folder], "not the folder of a run"),
         (["predict", run, tmp_path / "none"], "there is no folder or file"),
+        (["predict", run, folder / "p000.png", folder / "p00O.png"], "there is no folder or file .*p00O.png"),
+        (["predict", run, folder / "broken.png"], "broken.png: .*do the paths lead to pictures"),
+        (["predict", run, tmp_path / "list.txt", "-o", tmp_path / "new.csv"], "none of the 2 pictures can be read"),
         (["predict", run, folder, "-o", tmp_path / "mine.csv"], "exists; give another name"),
         (["predict", run, folder, "-o", tmp_path / "t.xls"], "these are written"),
         (["predict", run, folder, "--fill", folder / "labels.csv"], "--fill needs one folder"),
@@ -116,6 +120,7 @@ def test_bad_calls_are_one_message_and_exit_code_2(run, folder, tmp_path):
     ]:
         with pytest.raises(TagspreadError, match=words):
             tagspread(*arguments)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["list.txt", "mine.csv"]
     assert (tmp_path / "mine.csv").read_text() == "mine"
     done = subprocess.run(
         [sys.executable, "-m", "tagspread", "predict", str(folder), str(folder)],

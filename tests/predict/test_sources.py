@@ -20,8 +20,8 @@ def test_a_folder_names_pictures_as_its_table_does(top):
 
 
 def test_files_and_folders_together_are_called_as_given(top):
-    found = find_sources([top / "photos" / "b.jpg", top / "photos" / "sub", top / "missing.jpg"])
-    assert found.names == [str(top / "photos/b.jpg"), str(top / "photos/sub/c.jpg"), str(top / "missing.jpg")]
+    found = find_sources([top / "photos" / "b.jpg", top / "photos" / "sub"])
+    assert found.names == [str(top / "photos/b.jpg"), str(top / "photos/sub/c.jpg")]
     assert list(map(str, found.paths)) == found.names
 
 
@@ -61,6 +61,7 @@ def test_what_holds_no_picture_is_refused(top):
         ("bytes.csv", "cannot be read as a list"),
         ("missing.txt", "there is no file"),
         ("missing", "there is no folder or file"),
+        ("photos/missing.jpg", "there is no folder or file"),
     ]:
         with pytest.raises(ValueError, match=words):
             find_sources([top / given])

@@ -77,10 +77,14 @@ def test_pictures_that_are_gone_are_missed_in_words(copied, folder, tmp_path):
     assert "estimated from the labels" in written.path.read_text()
 
 
-def test_a_changed_model_is_missed_in_words(copied):
+@pytest.mark.parametrize("pictures", [True, False])
+def test_a_changed_model_is_refused_and_the_page_about_the_old_one_stays(copied, pictures):
+    (copied / "report.html").write_text("a good page")
     (copied / "ema.safetensors").write_bytes(b"other")
-    written = write_report(copied, device="cpu")
-    assert any("not the file that training wrote" in one.why for one in written.missing)
+    with pytest.raises(ts.TagspreadError, match="not the file that training wrote"):
+        write_report(copied, device="cpu", pictures=pictures)
+    assert (copied / "report.html").read_text() == "a good page"
+    assert not list(copied.glob("*.writing"))
 
 
 def test_a_figure_that_training_did_not_measure_is_pointed_out(copied):

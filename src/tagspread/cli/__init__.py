@@ -23,7 +23,9 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def tagspread(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
 ) -> None:
     """A few tagged pictures, a large pile of untagged ones, one good tagger."""
 

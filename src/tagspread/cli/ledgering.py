@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 def ledger(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
-    label_studio: Annotated[Path | None, typer.Option(help="New file: tasks with predictions, as JSON.")] = None,
-    fiftyone: Annotated[Path | None, typer.Option(help="New file: labels of a FiftyOne data set, as JSON.")] = None,
+    label_studio: Annotated[Path | None, typer.Option(help="File to write: tasks with predictions, as JSON.")] = None,
+    fiftyone: Annotated[
+        Path | None, typer.Option(help="File to write: labels of a FiftyOne data set, as JSON.")
+    ] = None,
     image_url: Annotated[
         str | None, typer.Option(help="What goes before a name to make a picture's address for Label Studio.")
     ] = None,
@@ -31,30 +33,38 @@ def ledger(
         Path | None, typer.Option(help="What Label Studio exported after people corrected it.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="New table: the run's labels and corrections.")
+        Path | None, typer.Option("--out", "-o", help="Table to write: the run's labels and corrections.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are already there.")] = False,
 ) -> None:
     """Show what the untagged pictures were taken for, have people correct it, and take their corrections back."""
     from tagspread.ledger.book import read_ledger
-    from tagspread.ledger.exports import as_json, fiftyone_labels, write_label_studio, write_new
-    from tagspread.predict.artefact import read_artefact
+    from tagspread.ledger.exports import as_json, fiftyone_labels, interface_file, write_label_studio, write_text
+    from tagspread.predict.artefact import check_weights, read_artefact
+    from tagspread.predict.tables import check_output
 
     if (corrected is None) != (out is None):
         raise TagspreadError("--corrected FILE and --out TABLE belong together; give both or neither.")
     if label_studio is None and (image_url is not None or most is not None):
         raise TagspreadError("--image-url and --most are about --label-studio FILE; give that, too.")
+    interface = None if label_studio is None else interface_file(label_studio)
+    for file in (label_studio, interface, fiftyone, out):  # all of them before the first is written
+        if file is not None:
+            check_output(file, overwrite, ())
+    artefact = read_artefact(run)
+    check_weights(artefact)
     if corrected is not None and out is not None:
         from tagspread.ledger.corrected import merge_corrected
 
-        known, new = merge_corrected(run, corrected, out)
+        known, new = merge_corrected(run, corrected, out, overwrite=overwrite)
         say(f"{out}: {known:,} pictures of the run's labels and {new:,} corrected by people; train on it with --labels")
         return
-    pictures, classes = read_ledger(run), read_artefact(run).classes
+    pictures, classes = read_ledger(run), artefact.classes
     if label_studio is not None:
-        tasks, interface = write_label_studio(label_studio, pictures, classes, run.resolve().name, image_url, most)
+        tasks = write_label_studio(label_studio, pictures, classes, run.resolve().name, image_url, most)
         say(f"{label_studio}: {tasks:,} tasks, the least sure first; their labelling interface is {interface}")
     if fiftyone is not None:
-        write_new(fiftyone, as_json(fiftyone_labels(pictures, classes)))
+        write_text(fiftyone, as_json(fiftyone_labels(pictures, classes)))
         say(f"{fiftyone}: {len(pictures):,} pictures for a FiftyOneImageClassificationDataset")
     if label_studio is None and fiftyone is None:
         _show(pictures, classes)

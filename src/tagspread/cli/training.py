@@ -39,7 +39,10 @@ def check(
     allow_outside: Outside = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Find every problem of a data set before it is trained on; exit code 1 if something must be mended."""
+    """Find every problem of a data set before it is trained on; exit code 1 if something must be mended.
+
+    A table or folder that cannot be read is exit code 2, as everywhere.
+    """
     from tagspread.data.check import run_check
 
     options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)

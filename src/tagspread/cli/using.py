@@ -17,6 +17,7 @@ from tagspread.cli.common import (
     Outside,
     Quiet,
     TagsColumn,
+    counted,
     may_be_stopped,
     say,
     table_options,
@@ -94,23 +95,31 @@ def _predict(
         check_output(out, overwrite)
     sources = find_sources(images)
     tagger = load(run, device)
-    done = broken = 0
+    errors: list[str] = []  # one per picture, empty for those that can be read
     if out is None:
         for part in tagger.stream(sources.paths, **how):
-            for name, tags, error in zip(sources.names[done:], part.tags, part.errors, strict=False):
+            for name, tags, error in zip(sources.names[len(errors) :], part.tags, part.errors, strict=False):
                 say(f"{name}: cannot be read ({error})" if error else f"{name}: {delimiter.join(tags)}")
-            done += len(part)
+            errors += part.errors
+        _check_any_readable(errors, sources.paths[0])
         return
     with open_table(out, tagger.classes, overwrite=overwrite, delimiter=delimiter) as table:
         for part in tagger.stream(sources.paths, **how):
-            part.images[:] = sources.names[done : done + len(part)]
+            part.images[:] = sources.names[len(errors) : len(errors) + len(part)]
             table.add(part)
-            done, broken = done + len(part), broken + sum(map(bool, part.errors))
-            watcher.tagging(done, len(sources.paths))
+            errors += part.errors
+            watcher.tagging(len(errors), len(sources.paths))
+        _check_any_readable(errors, sources.paths[0])  # or the table would hold nothing, and is not kept
     watcher.close()
-    watcher.note(
-        f"{out}: {done:,} pictures" + (f", {broken:,} of them cannot be read (see its column error)" if broken else "")
-    )
+    broken = sum(map(bool, errors))
+    note = f", {broken:,} of them cannot be read (see its column error)" if broken else ""
+    watcher.note(f"{out}: {counted(len(errors), 'picture')}{note}")
+
+
+def _check_any_readable(errors: list[str], first: Path) -> None:
+    if all(errors):
+        which = f"none of the {len(errors):,} pictures can be read; the first is {first}"
+        raise TagspreadError(f"{first if len(errors) == 1 else which}: {errors[0]}; do the paths lead to pictures?")
 
 
 def _fill(tagger: Tagger, table: Path, images: Path, out: Path | None, watcher: Watcher, how: dict[str, Any]) -> None:
@@ -118,9 +127,12 @@ def _fill(tagger: Tagger, table: Path, images: Path, out: Path | None, watcher: 
 
     done = fill_table(tagger, table, images, Path(str(out)), **how)
     watcher.close()
-    watcher.note(f"{out}: {done.cells:,} gaps filled, {done.rows:,} pictures added; what was known is as it was")
+    watcher.note(
+        f"{out}: {counted(done.cells, 'gap')} filled, {counted(done.rows, 'picture')} added; what was known is "
+        "as it was"
+    )
     if done.broken:
-        watcher.note(f"note: {done.broken:,} pictures cannot be read and were left as they were")
+        watcher.note(f"note: {counted(done.broken, 'picture')} cannot be read, left as before")
     if done.unknown:
         watcher.note(f"note: the run does not know {', '.join(done.unknown)}; those columns were left as they were")
     if done.unlisted:

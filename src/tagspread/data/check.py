@@ -58,9 +58,10 @@ def run_check(
     *,
     table_options: dict[str, Any] | None = None,
 ) -> int:
-    """Check a folder and its tables, print what was found, and return the exit code: 0 if ready to train, else 1.
+    """Check a folder and its tables, print what was found, and return the exit code.
 
-    A table that cannot be read is one of the problems. What depends on knowing which picture is for what is then left
+    It is 0 if training can start, 1 if something must be mended, 2 if a table cannot be read, as with all bad input.
+    Such a table is one of the problems. What depends on knowing which picture is for what is then left
     out, but the pictures are looked at all the same.
     """
     console = console or Console()
@@ -83,7 +84,7 @@ def run_check(
         console.print(json.dumps(report.to_dict(), indent=2), highlight=False, markup=False, soft_wrap=True)
     else:
         render(report, console)
-    return 0 if report.ok else 1
+    return 2 if unreadable else 0 if report.ok else 1
 
 
 def _check_pile(inventory: Inventory) -> Iterator[Problem]:

@@ -112,26 +112,32 @@ class LabelTable:
 
         return merge(self, other)
 
-    def write(self, file: str | Path, images: str | Path | None = None) -> None:
-        """Write a wide CSV file for :func:`read_table`, with blanks for unknown; never over another file.
+    def write(self, file: str | Path, images: str | Path | None = None, *, overwrite: bool = False) -> None:
+        """Write a wide CSV file for :func:`read_table`, with blanks for unknown.
 
         Args:
             file: a new file; its name should end in ``.csv``.
             images: the folder that paths are written relative to; as they are without.
+            overwrite: replace a file that is there.
         """
+        path = Path(file)
         if len(self.classes) == 1 and self.classes[0].lower() in TAG_COLUMNS:
             raise TagspreadError(f"the only class is {self.classes[0]!r}, which reads as a list of tags; rename it.")
         names = [_written(path, images) for path in self.paths]
+        if path.exists() and not overwrite:
+            raise TagspreadError(f"{path} exists; give another name, or replace it with @overwrite.", overwrite=True)
+        fresh = path.with_name(path.name + ".writing")
         try:
-            with Path(file).open("x", newline="", encoding="utf-8") as opened:
+            with fresh.open("w", newline="", encoding="utf-8") as opened:
                 writer = csv.writer(opened)
                 writer.writerow(["image", *self.classes])
                 for name, row in zip(names, self.y, strict=True):
                     writer.writerow([name, *map(CELLS.__getitem__, row.tolist())])
-        except FileExistsError:
-            raise TagspreadError(f"{file} exists; give another name, or remove it first.") from None
+            fresh.replace(path)
         except OSError as error:
-            raise TagspreadError(f"{file} cannot be written ({error.strerror}).") from None
+            raise TagspreadError(f"{path} cannot be written ({error.strerror}).") from None
+        finally:
+            fresh.unlink(missing_ok=True)
 
     def to_frame(self, image_column: str = "image") -> pd.DataFrame:
         """Return a pandas frame: the paths as text, then a nullable integer column per class."""

@@ -9,13 +9,14 @@ from tagspread.errors import TagspreadError
 from tagspread.train.folder import RunFolder
 
 
-def merge_corrected(run: str | Path, corrected: Path, out: Path) -> tuple[int, int]:
+def merge_corrected(run: str | Path, corrected: Path, out: Path, *, overwrite: bool = False) -> tuple[int, int]:
     """Write the run's labels and a corrected export into one new table; return how many pictures came from each.
 
     Args:
         run: folder of the run, which says where its pictures and labels are.
         corrected: what Label Studio exported.
         out: the table to write.
+        overwrite: replace a table that is there; never one of those that are merged.
     """
     data = RunFolder(run).read_json("config.json").get("data") or {}
     if not data.get("images") or not data.get("labels"):
@@ -25,5 +26,9 @@ def merge_corrected(run: str | Path, corrected: Path, out: Path) -> tuple[int, i
     images, outside = Path(data["images"]), bool(data["table_options"].get("allow_outside"))
     known = read_table(data["labels"], images, **data["table_options"])
     new = read_table(corrected, images, allow_outside=outside)
-    known.merge(new).write(out, images)
+    if out.exists() and any(out.samefile(source) for source in (data["labels"], corrected)):
+        raise TagspreadError(
+            f"{out} is one of the tables to merge; give another file, so that nothing of yours is lost."
+        )
+    known.merge(new).write(out, images, overwrite=overwrite)
     return len(known), len(new)

@@ -16,6 +16,7 @@ from xml.sax.saxutils import quoteattr
 
 from tagspread.errors import TagspreadError
 from tagspread.ledger.book import Picture
+from tagspread.predict.tables import in_one_motion
 
 LOCAL_FILES = "/data/local-files/?d="  # how Label Studio serves pictures of its own machine
 CONTROL, OBJECT = "tags", "image"  # what the labelling interface calls the question and the picture
@@ -110,28 +111,25 @@ def fiftyone_labels(pictures: Sequence[Picture], classes: Sequence[str]) -> dict
 
 def write_label_studio(
     file: Path, pictures: Sequence[Picture], classes: Sequence[str], run: str, prefix: str | None, most: int | None
-) -> tuple[int, Path]:
-    """Write tasks and, beside them, their labelling interface; return how many tasks, and where the interface is."""
-    interface = file.with_suffix(".xml")
-    if interface.exists():  # looked at before the first of the two is written
-        raise TagspreadError(f"{interface} exists; give another name, or remove it first.")
+) -> int:
+    """Write tasks and, beside them, their labelling interface; return how many tasks."""
     tasks = label_studio_tasks(
         pictures, f"tagspread {run}", prefix=LOCAL_FILES if prefix is None else prefix, most=most
     )
-    write_new(file, as_json(tasks))
-    write_new(interface, labelling_interface(classes))
-    return len(tasks), interface
+    write_text(file, as_json(tasks))
+    write_text(interface_file(file), labelling_interface(classes))
+    return len(tasks)
 
 
-def write_new(file: Path, text: str) -> None:
-    """Write a file that is not there yet."""
-    try:
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(text)
-    except FileExistsError:
-        raise TagspreadError(f"{file} exists; give another name, or remove it first.") from None
-    except OSError as error:
-        raise TagspreadError(f"{file} cannot be written ({error.strerror}).") from None
+def interface_file(tasks: Path) -> Path:
+    """Return where the labelling interface of tasks is written."""
+    return tasks.with_suffix(".xml")
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a file in one motion."""
+    with in_one_motion(file) as opened:
+        opened.write(text.encode())
 
 
 def as_json(values: Any) -> str:

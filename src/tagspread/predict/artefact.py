@@ -81,10 +81,7 @@ def read_artefact(run: str | Path) -> Artefact:
         raise TagspreadError(
             f"{path / FILE} has no format number: it is of no finished run of this version; train again."
         )
-    if found > FORMAT:
-        raise TagspreadError(
-            f"{path / FILE} has format {found}, tagspread {__version__} reads up to {FORMAT}; install a newer one."
-        )
+    _check_not_newer(path, found)
     try:
         classes = tuple(facts["classes"])
         thresholds = np.array([math.inf if cut is None else float(cut) for cut in facts["thresholds"]])
@@ -102,6 +99,24 @@ def read_artefact(run: str | Path) -> Artefact:
                 f"{path / FILE} has {len(classes)} classes but {len(values)} {what}; the list of classes was changed."
             )
     return Artefact(path, facts, classes, thresholds, Calibration(slope, intercept), (channels, height, width), model)
+
+
+def check_resumable(run: str | Path) -> None:
+    """Raise if a newer version wrote the run's ``labels.json``, which going on would write over."""
+    path = Path(run)
+    try:
+        found = json.loads((path / FILE).read_text(encoding="utf-8"))["format"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # not finished, or damaged: going on mends that
+    if isinstance(found, int):
+        _check_not_newer(path, found)
+
+
+def _check_not_newer(path: Path, found: int) -> None:
+    if found > FORMAT:
+        raise TagspreadError(
+            f"{path / FILE} has format {found}, tagspread {__version__} reads up to {FORMAT}; install a newer one."
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -140,7 +155,8 @@ def load_network(artefact: Artefact, device: torch.device) -> TagNet:
     return network.eval().requires_grad_(False)
 
 
-def _tensors(artefact: Artefact) -> dict[str, torch.Tensor]:
+def check_weights(artefact: Artefact) -> None:
+    """Raise unless the weights are there, and are the bytes that training wrote."""
     model = artefact.model
     if not model.is_file():
         raise TagspreadError(f"{artefact.path} has no {model.name}, the weights that its {FILE} names; copy it there.")
@@ -149,10 +165,14 @@ def _tensors(artefact: Artefact) -> dict[str, torch.Tensor]:
         raise TagspreadError(
             f"{model} is not the file that training wrote (its SHA-256 differs from {FILE}); copy it anew."
         )
+
+
+def _tensors(artefact: Artefact) -> dict[str, torch.Tensor]:
+    check_weights(artefact)
     try:
-        return load_file(model)
+        return load_file(artefact.model)
     except (OSError, SafetensorError) as error:
-        raise TagspreadError(f"{model} cannot be read ({error}).") from None
+        raise TagspreadError(f"{artefact.model} cannot be read ({error}).") from None
 
 
 def _check_fits(artefact: Artefact, network: TagNet, tensors: dict[str, torch.Tensor]) -> None:

@@ -77,7 +77,7 @@ def fill_table(
     """
     check_output(out, overwrite, SUFFIXES)
     if out.exists() and out.samefile(table):
-        raise TagspreadError(f"-o {out} is the table itself; give another file, so that nothing of yours is lost.")
+        raise TagspreadError(f"{out} is the table itself; give another file, so that nothing of yours is lost.")
     read = _read(table, images, options or {})
     if read.shape.tags is not None:
         check_delimiter(tagger.classes, read.delimiter)
@@ -104,6 +104,10 @@ def fill_table(
         done += len(part)
         if progress is not None:
             progress(done, len(todo))
+    if todo and filled.broken == len(todo):
+        raise TagspreadError(
+            f"none of the {len(todo):,} pictures to tag can be read, such as {todo[0]}; nothing was written."
+        )
     _write(read, table, out)
     return filled
 

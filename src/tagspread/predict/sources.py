@@ -25,7 +25,8 @@ def find_sources(given: Sequence[Path]) -> Sources:
     """Return all pictures meant, in the order given.
 
     Pictures of one folder are called by their path within it, as in a table of labels; those of a list as they are
-    written there; others as they are given. Paths in a list start from the folder that the list is in.
+    written there; others as they are given. Paths in a list start from the folder that the list is in. What is named
+    here must be there; a picture of a list or a folder that cannot be read is a row with its error.
     """
     names: list[str] = []
     paths: list[Path] = []
@@ -38,7 +39,7 @@ def find_sources(given: Sequence[Path]) -> Sources:
             listed = _listed(one)
             names += listed
             paths += [one.parent / name for name in listed]
-        elif one.exists() or looks_like_picture(one.name):  # a picture that is missing is a row with an error
+        elif one.exists():
             names.append(str(one))
             paths.append(one)
         else:

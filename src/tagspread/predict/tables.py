@@ -117,8 +117,14 @@ WRITERS: dict[str, type[CsvWriter] | type[JsonWriter] | type[ParquetWriter]] = {
 
 
 def check_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(WRITERS)) -> None:
-    """Raise if a file cannot be written, before any work is done: another kind, another's, no such folder."""
-    if file.suffix.lower() not in suffixes:
+    """Raise if a file cannot be written, before any work is done: another kind, another's, no such folder.
+
+    Args:
+        file: the file to write.
+        overwrite: whether one that is there may be replaced.
+        suffixes: what its name may end in; nothing stands for anything.
+    """
+    if suffixes and file.suffix.lower() not in suffixes:
         raise TagspreadError(f"{file} ends in {file.suffix or 'nothing'}; these are written: {', '.join(suffixes)}.")
     if file.is_dir():
         raise TagspreadError(f"{file} is a folder; give a file.")

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from tagspread._version import __version__
 from tagspread.data.table import LabelTable
 from tagspread.errors import Both, TagspreadError
+from tagspread.predict.artefact import check_weights
 from tagspread.predict.tables import check_output, in_one_motion
 from tagspread.predict.tagger import load
 from tagspread.report.figures import (
@@ -70,6 +71,8 @@ def write_report(
         progress: called with (done, total) while pictures are looked at.
     """
     told = read_run(run)
+    if told.artefact is not None:
+        check_weights(told.artefact)  # a page about another network than the one that is there would be a lie
     file = told.path / NAME if out is None else Path(out)
     if out is not None:
         check_output(file, overwrite, (".html",))
@@ -84,8 +87,9 @@ def write_report(
     if not pictures:
         told.missing.append(Missing("How good each tag is, and example pictures", "--no-pictures was asked for"))
     elif known.part is not None:
+        tagger = load(told.path, device)
         try:
-            looked = look(load(told.path, device), known.part, progress)
+            looked = look(tagger, known.part, progress)
         except TagspreadError as error:
             if labels is not None:
                 raise
