@@ -70,6 +70,8 @@ def test_what_a_person_reads(uninterrupted):
     assert "1 of 121 pictures cannot be read and are left out" in text
     assert "epoch 7 main | loss" in text
     assert "test mAP" in text.splitlines()[-1]
+    assert "tags are chosen by policy match on" in text  # what is stored, and what probabilities are worth
+    assert "probabilities are the network's own, good for ranking ('tagspread decide' mends both" in text
     assert "Traceback" not in text
     assert json.loads((out / "config.json").read_text())["settings"]["epochs"] == 6
 

@@ -49,7 +49,7 @@ def test_without_pictures_there_is_still_a_page(run, tmp_path):
     for part in ("learning", "pile", "tags", "look"):
         assert f'<section id="{part}"' in text
     assert "estimated from the labels" in text
-    assert "untagged, as last scored in training" in text
+    assert "untagged, as scored in training" in text
 
 
 def test_an_unfinished_run_has_a_page_too(copied):

@@ -196,5 +196,15 @@ def test_no_difference_in_words():
     }
     assert gain_in_words(metrics) == (
         "the untagged pictures made no difference that can be told: mAP 49.6 against 50.0 without them (the network "
-        "after the warm-up), a loss of 0.4 points on 1,234 held-out pictures (90 % interval -2.0 to 1.0)"
+        "after the warm-up), a loss of 0.4 points on 1,234 held-out pictures (90 % interval \u22122.0 to 1.0)"
+    )
+
+
+@pytest.mark.parametrize("difference", [0.0004, 0.0, -0.0004])
+def test_what_rounds_to_nothing_is_no_difference(difference):
+    labelled_only = {"mAP": 0.31, "interval_90": (0.3, 0.32), "what": "the network after the warm-up"}
+    gain = {"difference": difference, "interval_90": (-0.004, 0.0003), "part": "test", "pictures": 1}
+    assert gain_in_words({"network": "ema", "labelled_only": labelled_only, "gain": gain}) == (
+        "the untagged pictures made no difference: mAP 31.0 with and without them (the network after the warm-up), "
+        "on 1 test picture (90 % interval \u22120.4 to 0.0 points)"
     )

@@ -32,15 +32,6 @@ def say(text: str, error: bool = False) -> None:
     Console(stderr=error, soft_wrap=True).print(text, highlight=False, markup=False)
 
 
-def counted(number: int, what: str) -> str:
-    """Return a number of things in words.
-
-    >>> counted(1, "picture"), counted(1200, "picture")
-    ('1 picture', '1,200 pictures')
-    """
-    return f"{number:,} {what}" + "s" * (number != 1)
-
-
 @contextmanager
 def may_be_stopped(words: str) -> Iterator[None]:
     """Turn Ctrl-C and SIGTERM into one line that says how to go on, and exit code 130."""

@@ -113,9 +113,12 @@ def train(
 
 def _tell(run: Run) -> None:
     """Say how good the tagger is, and whether the untagged pictures had a part in that."""
+    from tagspread.predict.artefact import read_artefact
+    from tagspread.predict.decision import decision_in_words
     from tagspread.train.gain import gain_in_words
 
     say(f"done: {run.path}")
+    say(decision_in_words(read_artefact(run.path).facts))
     if (words := gain_in_words(run.metrics)) is not None:
         say(words)
     for part in ("test", "held_out"):

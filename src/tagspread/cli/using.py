@@ -17,12 +17,12 @@ from tagspread.cli.common import (
     Outside,
     Quiet,
     TagsColumn,
-    counted,
     may_be_stopped,
     say,
     table_options,
 )
 from tagspread.errors import TagspreadError
+from tagspread.wording import counted
 
 if TYPE_CHECKING:
     from tagspread.evaluate import Evaluation

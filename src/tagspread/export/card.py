@@ -18,8 +18,9 @@ from tagspread.predict.artefact import Artefact
 from tagspread.predict.tables import in_one_motion
 from tagspread.report.gather import Told, read_run
 from tagspread.report.known import find_known
-from tagspread.report.words import duration, hundredths
+from tagspread.report.words import hundredths, length
 from tagspread.train.folder import RunFolder
+from tagspread.train.gain import gain_in_words
 
 CARD = "README.md"
 TEMPLATE = "card.md.j2"
@@ -61,6 +62,7 @@ def write_card(
         "summary": METHODS[name].summary if (name := settings.get("method")) in METHODS else None,
         "measured": _measured(told, judged),
         "judged": judged,
+        "gain": _gain(told),
         "warning": None if told is None else told.metrics.get("warning"),
         "rows": _rows(artefact, judged),
         "version": __version__,
@@ -104,17 +106,23 @@ def _measured(told: Told | None, judged: dict[str, Any] | None) -> list[Measured
     return found
 
 
+def _gain(told: Told | None) -> str | None:
+    """Return whether the untagged pictures helped, if the run measured that."""
+    if told is None or "difference" not in told.metrics.get("gain", {}):
+        return None
+    words = str(gain_in_words(told.metrics, advise=False))
+    return words[:1].upper() + words[1:]
+
+
 def _data(told: Told | None) -> dict[str, Any]:
     """Return how much was trained on, and how long; None where the run no longer tells."""
     if told is None:
-        return {"labelled": None, "pile": None, "epochs": 0, "time": None}
+        return {"labelled": None, "pile": None, "length": None}
     trained = find_known(told).trained
-    seconds = sum(line.get("seconds", 0) for line in told.log)
     return {
         "labelled": None if trained is None else len(trained),
         "pile": None if told.pile is None else told.pile.size,
-        "epochs": len(told.log),
-        "time": duration(seconds) if told.log else None,
+        "length": length(told) if told.log else None,
     }
 
 

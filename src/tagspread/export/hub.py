@@ -20,6 +20,7 @@ from tagspread.export.compare import generated
 from tagspread.predict.artefact import FILE, Artefact, file_digest
 from tagspread.predict.tagger import Tagger, load
 from tagspread.train.folder import RunFolder
+from tagspread.train.head_mode import settings_in_use
 
 CONFIG, MODEL = "config.json", "model.safetensors"
 FILES = (CONFIG, MODEL, FILE, CARD)
@@ -69,9 +70,9 @@ def _check_folder(target: Path, overwrite: bool) -> None:
 
 
 def _settings(run: Path) -> dict[str, Any]:
-    """Return the run's settings without the paths of the machine that it was trained on."""
+    """Return the settings that had a part in the run, without the paths of the machine that it was trained on."""
     folder = RunFolder(run)
-    settings = dict(folder.read_json("config.json").get("settings") or {}) if folder.is_run else {}
+    settings = settings_in_use(folder.read_json("config.json").get("settings") or {}) if folder.is_run else {}
     return settings | {name: Path(str(settings[name])).name for name in ("method", "weights") if name in settings}
 
 

@@ -114,6 +114,20 @@ def decide_on(
     return _facts(classes, decision, source, calibration, source if calibrate else None, shown)
 
 
+def decision_in_words(facts: dict[str, Any]) -> str:
+    """Return how tags are chosen, for a person, from what ``labels.json`` says.
+
+    >>> decision_in_words({"decision": {"policy": "f1", "chosen_on": "60 held-out pictures"}, "calibration": {}})
+    "tags are chosen by policy f1 on 60 held-out pictures; probabilities are the network's own, good for ranking"
+    """
+    policy, source = facts["decision"]["policy"], facts["decision"]["chosen_on"]
+    fitted = facts["calibration"].get("fitted_on")
+    known = f"fitted on {fitted}" if fitted else "the network's own, good for ranking"
+    chosen = f"from {PLAIN} on, chosen on {source}" if policy == "none" else f"by policy {policy} on {source}"
+    better = "" if fitted or policy == "f1" else " ('tagspread decide' mends both, given labelled pictures to spare)"
+    return f"tags are chosen {chosen}; probabilities are {known}{better}"
+
+
 def _proportions(problem: Problem, priors: dict[str, float]) -> np.ndarray:
     """Return how often each class occurs: the prior where there is one, else counted; NaN where none is labelled."""
     known = problem.y[problem.labelled]

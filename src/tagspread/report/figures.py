@@ -24,6 +24,7 @@ from tagspread.report.plots import (
 )
 from tagspread.report.rows import ClassRow
 from tagspread.report.words import hundredths
+from tagspread.wording import counted
 
 LINES = {  # of the log: what it is called, colour, shape
     "test_map_ema": ("test, averaged network", "one", "circle"),
@@ -50,7 +51,7 @@ class Strips(NamedTuple):
 
 
 def learning_figures(told: Told) -> list[Figure]:
-    """Return mAP and loss over the epochs."""
+    """Return mAP and loss over the epochs; a head that is fitted in rounds has neither."""
     figures, until = [], _warmup_end(told)
     shaded = " Shaded: the warm-up, on the labelled pictures alone." if until else ""
     lines = [Series(name, _points(told, key, 100), *look) for key, (name, *look) in LINES.items()]
@@ -77,17 +78,19 @@ def pile_figures(told: Told) -> list[Figure]:
     lines = [one for one in lines if any(y for _, y in one.points)]
     if lines:
         first, last = (lines[0].points[place][1] for place in (0, -1))
-        label = f"Pseudo-labels by epoch: {lines[0].name} from {first:,.0f} to {last:,.0f}"
-        chart = line_chart(label, lines, _thousands)
-        caption = "Pairs of an untagged picture and a tag, in each epoch."
+        label = f"Pseudo-labels by {told.step}: {lines[0].name} from {first:,.0f} to {last:,.0f}"
+        chart = line_chart(label, lines, _thousands, x_title=told.step)
+        caption = f"Pairs of an untagged picture and a tag, in each {told.step}."
         figures.append(Figure("Pseudo-labels", chart, legend(lines), caption))
     entries = 0 if told.pile is None else told.pile.size * len(told.classes)
     flips = _points(told, "flips", 100 / entries) if entries else []
     if len(flips) > 1:
-        flips = flips[1:]  # in the first epoch there is nothing to change
-        label = f"Pseudo-labels that changed, by epoch: from {flips[0][1]:.2g} % to {flips[-1][1]:.2g} %"
-        chart = line_chart(label, [Series("changed", flips, "three", "square")], "{:g} %".format)
-        caption = "Share of all pseudo-labels that differ from the epoch before. It should fall as the teacher settles."
+        flips = flips[1:]  # at first there is nothing to change
+        label = f"Pseudo-labels that changed, by {told.step}: from {flips[0][1]:.2g} % to {flips[-1][1]:.2g} %"
+        chart = line_chart(label, [Series("changed", flips, "three", "square")], "{:g} %".format, x_title=told.step)
+        caption = (
+            f"Share of pseudo-labels that differ from the {told.step} before; it should fall as the teacher settles."
+        )
         figures.append(Figure("Changes of mind", chart, Markup(""), caption))
     return figures
 
@@ -155,16 +158,16 @@ def class_histogram(told: Told, looked: Looked | None, row: ClassRow) -> Markup 
     heaps, k = [], row.place
     if looked is not None:
         y, given = looked.part.table.y[:, k], looked.probabilities[:, k]
-        heaps = [Heap("carry the tag", given[y == 1], "one"), Heap("do not", given[y == 0], "two")]
+        heaps = [Heap("labelled with the tag", given[y == 1], "one"), Heap("labelled without it", given[y == 0], "two")]
     if told.pile is not None and told.artefact is not None:
         one = slice(k, k + 1)
         calibration = Calibration(told.artefact.calibration.slope[one], told.artefact.calibration.intercept[one])
         probabilities = np.asarray(calibration.probabilities(told.pile.scores[:, one])).ravel()
-        heaps.append(Heap("untagged, as last scored in training", probabilities, "three"))
+        heaps.append(Heap("untagged, as scored in training", probabilities, "three"))
     if not heaps:
         return None
     cut = "never chosen" if row.threshold is None else f"threshold {row.threshold:.3f}"
-    parts = "; ".join(f"{heap.name}: {len(heap.values)} pictures" for heap in heaps)
+    parts = "; ".join(f"{heap.name}: {counted(len(heap.values), 'picture')}" for heap in heaps)
     return histogram(f"Probabilities of {row.name}, {cut}. {parts}", heaps, row.threshold)
 
 

@@ -53,7 +53,7 @@ class Told:
         version: the tagspread that trained.
         settings: how it was trained.
         data: where the data came from; empty if it was started from Python with its own data.
-        log: a line of figures per epoch.
+        log: a line of figures per epoch, or per round of fitting the head.
         metrics: the figures at the end; empty if training has not finished.
         artefact: tags, thresholds and calibration; None if training has not finished.
         pile: what the pile was labelled with; None if that is not known.
@@ -69,6 +69,11 @@ class Told:
     artefact: Artefact | None
     pile: Pile | None
     missing: list[Missing] = field(default_factory=list)
+
+    @property
+    def step(self) -> str:
+        """What a line of the log is of: an epoch or, where only the head was fitted, a round."""
+        return "round" if self.settings.get("mode") == "head" else "epoch"
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -26,7 +26,9 @@ from tagspread.report.gather import Missing, Told, read_run
 from tagspread.report.known import find_known
 from tagspread.report.looked import GROUPS, Example, Looked, examples, look
 from tagspread.report.rows import ClassRow, class_rows
-from tagspread.report.words import duration, hundredths, notes, sentences, tiles
+from tagspread.report.words import hundredths, length, notes, sentences, tiles
+from tagspread.train.head_mode import settings_in_use
+from tagspread.wording import counted
 
 NAME = "report.html"
 MOST_CLASSES = 100  # that are looked at closely: all their drawings and pictures should fit into one mail
@@ -122,7 +124,7 @@ def _content(told: Told, looked: Looked | None, trained: LabelTable | None) -> d
         "panels": (panels := _panels(told, looked, rows)),
         "linked": {panel.row.place for panel in panels},
         "decision": {} if told.artefact is None else told.artefact.facts.get("decision", {}),
-        "settings": [(name, _plain(value)) for name, value in told.settings.items()],
+        "settings": [(name, _plain(value)) for name, value in settings_in_use(told.settings).items()],
         "data": [(name, _plain(value)) for name, value in told.data.items() if value],
         "version": __version__,
         "trained_with": told.version,
@@ -132,9 +134,9 @@ def _content(told: Told, looked: Looked | None, trained: LabelTable | None) -> d
 def _byline(told: Told) -> str:
     parts = [f"Method {told.settings.get('method')}", f"network {told.settings.get('backbone')}"]
     if told.classes:
-        parts.append(f"{len(told.classes):,} tags")
+        parts.append(counted(len(told.classes), "tag"))
     if told.log:
-        parts.append(f"{len(told.log)} epochs in {duration(sum(line.get('seconds', 0) for line in told.log))}")
+        parts.append(length(told))
     return ", ".join(parts)
 
 

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from tagspread.wording import counted
+
 WIDTH, HEIGHT = 340, 205
 LEFT, RIGHT, TOP, BOTTOM = 42, 10, 10, 38
 MANY_POINTS = 40  # from here on points are not drawn, only felt by the tooltip
@@ -208,7 +210,7 @@ def histogram(label: str, heaps: Sequence[Heap], threshold: float | None) -> Mar
         bars.append(_bars(frame, heap, bottom, each))
         base = '<line class="axis" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>'
         bars.append(Markup(base).format(frame.left, frame.right, y=bottom))
-        said = f"{heap.name}: {_counted(len(heap.values))}"
+        said = f"{heap.name}: {counted(len(heap.values), 'picture')}"
         words.append(
             Markup('<text class="halo" x="{}" y="{:.1f}">{}</text>').format(frame.left, bottom - each - 8, said)
         )
@@ -231,7 +233,7 @@ def _bars(frame: Frame, heap: Heap, bottom: float, each: float) -> Markup:
         if count:
             tall, x, wide = each * math.sqrt(count) / most, frame.x(low), frame.x(high) - frame.x(low) - 1
             bar = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>'
-            said = f"{low:.3g} to {high:.3g}: {_counted(count)}"
+            said = f"{low:.3g} to {high:.3g}: {counted(count, 'picture')}"
             bars.append(Markup(bar).format(x + 0.5, bottom - tall, wide, tall, said))
     return Markup('<g class="bars {}">{}</g>').format(heap.colour, _joined(bars))
 
@@ -260,10 +262,6 @@ def reliability_chart(
         parts.append(Markup("</g>"))
     grid = frame.grid(fifths, fifths, lambda share: f"{100 * share:.0f} %")
     return frame.drawn(label, grid, *parts, frame.x_title("probability that was given"))
-
-
-def _counted(pictures: int) -> str:
-    return f"{pictures:,} picture" + "s" * (pictures != 1)
 
 
 def _joined(parts: Sequence[Markup]) -> Markup:

@@ -12,6 +12,7 @@ from tagspread.report.known import GIVEN
 from tagspread.report.looked import Looked
 from tagspread.report.rows import ClassRow
 from tagspread.train.gain import gain_in_words
+from tagspread.wording import counted
 
 SAME = 0.005  # figures further apart than this are not the same, measured twice
 FEW = 5
@@ -44,6 +45,14 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def length(told: Told) -> str:
+    """Return how long training took."""
+    time = duration(sum(line.get("seconds", 0) for line in told.log))
+    if told.step == "round" and not any("pseudo_positives" in line for line in told.log):
+        return f"a linear head fitted in {time}"
+    return f"{counted(len(told.log), told.step)} in {time}"
 
 
 def tiles(told: Told, looked: Looked | None, trained: int | None) -> list[Tile]:

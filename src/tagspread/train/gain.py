@@ -18,6 +18,7 @@ from torch import Tensor
 from tagspread.core.compare import paired_difference_interval
 from tagspread.core.metrics import mean_average_precision, mean_average_precision_interval
 from tagspread.train.problem import Problem
+from tagspread.wording import counted, points
 
 LABELLED_ONLY = "labelled_only.safetensors"
 SAMPLES = 200
@@ -58,8 +59,12 @@ def measure_gain(problem: Problem, with_pile: Logits, without: Logits, start: st
     }
 
 
-def gain_in_words(metrics: dict[str, Any]) -> str | None:
+def gain_in_words(metrics: dict[str, Any], *, advise: bool = True) -> str | None:
     r"""Return the answer for a person, from the figures of ``metrics.json``; None for a run without a pile.
+
+    Args:
+        metrics: what is in ``metrics.json``.
+        advise: also say what could have been done better.
 
     >>> labelled_only = {"mAP": 0.69, "interval_90": (0.66, 0.72), "what": "the network after the warm-up"}
     >>> gain = {"difference": 0.06, "interval_90": (0.048, 0.071), "part": "test", "pictures": 500}
@@ -73,15 +78,26 @@ def gain_in_words(metrics: dict[str, Any]) -> str | None:
         return None
     if "not_measured" in gain:
         return f"whether the untagged pictures helped is not known: {gain['not_measured']}"
-    low, high = gain["interval_90"]
-    before, difference = metrics["labelled_only"]["mAP"], gain["difference"]
-    verdict = "helped" if low > 0 else "hurt" if high < 0 else "made no difference that can be told"
-    words = (
-        f"the untagged pictures {verdict}: mAP {100 * (before + difference):.1f} against {100 * before:.1f} without "
-        f"them ({metrics['labelled_only']['what']}), a {'gain' if difference >= 0 else 'loss'} of "
-        f"{100 * abs(difference):.1f} points on {gain['pictures']:,} {gain['part'].replace('_', '-')} pictures "
-        f"(90 % interval {100 * low:.1f} to {100 * high:.1f})"
-    )
+    words = _compared(metrics["labelled_only"], gain)
     if metrics["network"] == "labelled_only":
         return f"{words}; the model without them is the one that is kept"
-    return f"{words}; --keep-better would have kept the model without them" if high < 0 else words
+    harmful = advise and gain["interval_90"][1] < 0
+    return f"{words}; --keep-better would have kept the model without them" if harmful else words
+
+
+def _compared(labelled_only: dict[str, Any], gain: dict[str, Any]) -> str:
+    low, high = gain["interval_90"]
+    before, difference = labelled_only["mAP"], gain["difference"]
+    where = f"on {counted(gain['pictures'], gain['part'].replace('_', '-') + ' picture')}"
+    interval = f"90 % interval {points(low)} to {points(high)}"
+    if points(difference) == "0.0":
+        return (
+            f"the untagged pictures made no difference: mAP {100 * before:.1f} with and without them "
+            f"({labelled_only['what']}), {where} ({interval} points)"
+        )
+    verdict = "helped" if low > 0 else "hurt" if high < 0 else "made no difference that can be told"
+    return (
+        f"the untagged pictures {verdict}: mAP {100 * (before + difference):.1f} against {100 * before:.1f} without "
+        f"them ({labelled_only['what']}), a {'gain' if difference > 0 else 'loss'} of {points(abs(difference))} "
+        f"points {where} ({interval})"
+    )

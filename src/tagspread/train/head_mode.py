@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +33,20 @@ from tagspread.train.state import TrainState
 from tagspread.vision.backbones import TagNet
 
 LARGE_PILE = 2000  # pictures; on a processor, fine-tuning on fewer may be worth the wait
+
+
+IN_USE = (
+    "method", "method_options", "mode", "seed", "backbone", "weights", "image_size", "normalize", "head", "flip",
+    "pile_weight", "selection", "held_out", "precision", "score_batch",
+)  # fmt: skip
+
+
+def settings_in_use(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that had a part in a run, to show to people: a frozen network has no learning rate."""
+    kept = {name: value for name, value in settings.items() if name in IN_USE or settings.get("mode") != "head"}
+    if kept.get("selection") != "held_out":
+        kept.pop("held_out", None)
+    return kept
 
 
 def resolve_mode(config: TrainConfig, problem: Problem, method: Method, device: torch.device) -> TrainConfig:

@@ -1,0 +1,24 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+MINUS = "\u2212"  # as long as the plus; a hyphen is lost beside a digit
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things.
+
+    >>> counted(1, "picture"), counted(1200, "picture")
+    ('1 picture', '1,200 pictures')
+    """
+    return f"{number:,} {what}" + "s" * (number != 1)
+
+
+def points(share: float) -> str:
+    """Return a difference of shares in hundredths, with a proper minus; what rounds to nothing has no sign.
+
+    >>> points(0.0712), points(-0.0004), points(-0.004) == MINUS + "0.4"
+    ('7.1', '0.0', True)
+    """
+    text = f"{100 * share:.1f}"
+    return "0.0" if text == "-0.0" else text.replace("-", MINUS)
