@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tagspread.export.card import plain
 from tagspread.export.compare import generated
 from tagspread.export.hub import FILES, export_hub
 from tagspread.train.folder import RunFolder
+from tagspread.train.gain import gain_in_words
 
 
 @pytest.fixture(scope="session")
@@ -153,3 +155,18 @@ def test_figures_that_are_refused(run, tmp_path, figures):
 def test_plain_text_in_markdown():
     assert plain("a\n b") == "a b"
     assert plain(r"\|") == r"\\\|"
+
+
+def test_the_card_of_a_head_lists_what_had_a_part_in_it(folder, tmp_path):
+    quick: dict[str, Any] = {"backbone": "small", "weights": "none", "image_size": 24, "flip": False, "quiet": True}
+    out = tmp_path / "run"
+    run = ts.train(folder, folder / "labels.csv", out, test_labels=folder / "test.csv", mode="head", **quick)
+    card = (export_hub(run.path, tmp_path / "hub") / "README.md").read_text()
+    assert str(gain_in_words(run.metrics, advise=False))[1:] in card
+    assert "fitted on the network as it was" in card
+    assert "epoch" not in card
+    for unused in ("lr", "warmup\\_epochs", "cutout", "ema\\_decay", "held\\_out"):
+        assert f"| {unused} |" not in card
+    assert "| pile\\_weight |" in card
+    assert json.loads((tmp_path / "hub" / "config.json").read_text())["settings"]["mode"] == "head"
+    assert "{" not in card

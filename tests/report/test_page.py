@@ -49,7 +49,7 @@ def test_without_pictures_there_is_still_a_page(run, tmp_path):
     for part in ("learning", "pile", "tags", "look"):
         assert f'<section id="{part}"' in text
     assert "estimated from the labels" in text
-    assert "untagged, as scored in training" in text
+    assert "untagged: " in text
 
 
 def test_an_unfinished_run_has_a_page_too(copied):
@@ -156,3 +156,18 @@ def test_of_very_many_tags_the_frequent_ones_are_looked_at(run, folder, tmp_path
     assert re.findall(r'<article class="panel" id="tag-(\d)"', text) == [str(k) for k in sorted(most)]
     assert set(re.findall(r'href="#tag-(\d)"', text)) == set(map(str, most))
     assert "room for 3" in written.missing[0].why
+
+
+def test_a_head_on_a_frozen_network_has_rounds_and_no_epochs(folder, tmp_path):
+    quick: dict[str, Any] = {"backbone": "small", "weights": "none", "image_size": 24, "flip": False, "quiet": True}
+    out = tmp_path / "run"
+    run = ts.train(folder, folder / "labels.csv", out, test_labels=folder / "test.csv", mode="head", **quick).path
+    text = write_report(run, device="cpu").path.read_text()
+    said = text[text.index("<body>") : text.index("<script>")]
+    rounds = len((run / "log.jsonl").read_text().splitlines())
+    one = "a linear head fitted in" if "pseudo_positives" not in (run / "log.jsonl").read_text() else f"{rounds} round"
+    assert one in said
+    assert "epoch" not in said
+    assert "<dt>lr</dt>" not in said
+    assert "<dt>pile_weight</dt>" in said
+    assert "were never fitted to labels" in said

@@ -1,10 +1,14 @@
+import shutil
 from dataclasses import replace
 from typing import Any
 
+import tagspread as ts
+from tagspread.evaluate import decide_on_table
 from tagspread.report.gather import read_run
 from tagspread.report.known import find_known
+from tagspread.report.page import write_report
 from tagspread.report.rows import class_rows
-from tagspread.report.words import notes, sentences, tiles
+from tagspread.report.words import length, notes, sentences, tiles
 from tagspread.train.gain import gain_in_words
 
 
@@ -61,3 +65,18 @@ def test_a_surprising_share_of_the_pile_is_named(run):
         assert replace(rows[0], assigned=assigned, possible=possible).surprising is surprising
     odd = [replace(rows[0], assigned=1.0, possible=1.0), *rows[1:]]
     assert any(rows[0].name in note for note in notes(told, None, odd))
+
+
+def test_one_epoch_is_one_epoch(run):
+    told = replace(read_run(run), log=[{"epoch": 0, "seconds": 3.0}])
+    assert length(told) == "1 epoch in 3 s"
+    head = replace(told, settings=told.settings | {"mode": "head"})
+    assert length(head) == "a linear head fitted in 3 s"
+    assert length(replace(head, log=[{"epoch": 0, "seconds": 3.0, "pseudo_positives": 4}] * 2)) == "2 rounds in 6 s"
+
+
+def test_thresholds_chosen_on_the_same_pictures_are_mentioned(run, folder, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    tagger = ts.load(tmp_path / "run", device="cpu")
+    decide_on_table(tagger, folder / "test.csv")
+    assert "The thresholds were chosen on 40 of these 40 pictures" in write_report(tmp_path / "run").path.read_text()

@@ -222,6 +222,8 @@ def _show(found: Evaluation, console: Console) -> None:
     console.print(table)
     if found.map is not None:
         say(f"mAP {_per_cent(found.map)} (90 % interval {_per_cent(found.map_low)} to {_per_cent(found.map_high)})")
+    right, there = (_per_cent(found.decisions[name]) for name in ("OP", "OR"))
+    say(f"of 100 tags it gives, {right} are right (OP); of 100 tags that are there, it gives {there} (OR)")
     say("   ".join(f"{name} {_per_cent(value)}" for name, value in found.decisions.items()))
     say(f"probabilities are off by {_per_cent(found.calibration_error)} points on average; {found.pictures:,} pictures")
     if found.absent:

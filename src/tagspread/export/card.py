@@ -18,7 +18,7 @@ from tagspread.predict.artefact import Artefact
 from tagspread.predict.tables import in_one_motion
 from tagspread.report.gather import Told, read_run
 from tagspread.report.known import find_known
-from tagspread.report.words import hundredths, length
+from tagspread.report.words import hundredths, length, setting
 from tagspread.train.folder import RunFolder
 from tagspread.train.gain import gain_in_words
 
@@ -155,5 +155,5 @@ def _render(content: dict[str, Any]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"hundredths": hundredths, "plain": plain}
+    environment.filters |= {"hundredths": hundredths, "plain": plain, "setting": setting}
     return environment.get_template(TEMPLATE).render(content)

@@ -60,7 +60,7 @@ def learning_figures(told: Told) -> list[Figure]:
         label = f"mAP by epoch: {lines[0].name} from {lines[0].points[0][1]:.1f} to {lines[0].points[-1][1]:.1f}"
         chart = line_chart(label, lines, "{:g}".format, until=until)
         caption = f"Mean average precision after each epoch; 100 would be perfect.{shaded}"
-        figures.append(Figure("Precision while learning", chart, legend(lines), caption))
+        figures.append(Figure("Mean average precision while learning", chart, legend(lines), caption))
     if points := _points(told, "loss"):
         loss = Series("loss", points)
         label = f"Loss by epoch: from {points[0][1]:.4g} to {points[-1][1]:.4g}"
@@ -163,7 +163,7 @@ def class_histogram(told: Told, looked: Looked | None, row: ClassRow) -> Markup 
         one = slice(k, k + 1)
         calibration = Calibration(told.artefact.calibration.slope[one], told.artefact.calibration.intercept[one])
         probabilities = np.asarray(calibration.probabilities(told.pile.scores[:, one])).ravel()
-        heaps.append(Heap("untagged, as scored in training", probabilities, "three"))
+        heaps.append(Heap("untagged", probabilities, "three"))
     if not heaps:
         return None
     cut = "never chosen" if row.threshold is None else f"threshold {row.threshold:.3f}"

@@ -26,7 +26,7 @@ from tagspread.report.gather import Missing, Told, read_run
 from tagspread.report.known import find_known
 from tagspread.report.looked import GROUPS, Example, Looked, examples, look
 from tagspread.report.rows import ClassRow, class_rows
-from tagspread.report.words import hundredths, length, notes, sentences, tiles
+from tagspread.report.words import hundredths, length, notes, sentences, setting, tiles
 from tagspread.train.head_mode import settings_in_use
 from tagspread.wording import counted
 
@@ -47,6 +47,7 @@ class Panel(NamedTuple):
     row: ClassRow
     histogram: Markup | None
     groups: list[tuple[str, str, list[Example]]]
+    untagged: bool  # whether the histogram shows the pile, too
 
 
 def write_report(
@@ -120,12 +121,13 @@ def _content(told: Told, looked: Looked | None, trained: LabelTable | None) -> d
         "precision": precision_strips(rows),
         "judged_on": None if looked is None else f"{looked.figures.pictures:,} {looked.part.words}",
         "reliability": reliability_figures(told, looked),
+        "fitted": told.artefact is not None and bool(told.artefact.facts["calibration"].get("fitted_on")),
         "rows": rows,
         "panels": (panels := _panels(told, looked, rows)),
         "linked": {panel.row.place for panel in panels},
         "decision": {} if told.artefact is None else told.artefact.facts.get("decision", {}),
-        "settings": [(name, _plain(value)) for name, value in settings_in_use(told.settings).items()],
-        "data": [(name, _plain(value)) for name, value in told.data.items() if value],
+        "settings": [(name, setting(value)) for name, value in settings_in_use(told.settings).items()],
+        "data": [(name, setting(value)) for name, value in told.data.items() if value],
         "version": __version__,
         "trained_with": told.version,
     }
@@ -154,16 +156,8 @@ def _panels(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> list
     panels = []
     for row in shown:
         groups = [(*GROUPS[name], group) for name, group in pictures.get(row.place, {}).items()]
-        panels.append(Panel(row, class_histogram(told, looked, row), groups))
+        panels.append(Panel(row, class_histogram(told, looked, row), groups, told.pile is not None))
     return panels
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "none"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_plain(one)}" for name, one in value.items()) or "none"
-    return "not set" if value is None else str(value)
 
 
 def _render(content: dict[str, Any]) -> str:

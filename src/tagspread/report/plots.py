@@ -197,31 +197,31 @@ def _whisker(low: float, high: float, y: int = 12) -> Markup:
 
 
 def histogram(label: str, heaps: Sequence[Heap], threshold: float | None) -> Markup:
-    """Return rows of bars over the probability, one per heap, with the threshold across all of them.
+    """Return rows of bars over the probability, one per heap, with the threshold across each of them.
 
     A bar's height goes with the square root of its number: one picture stays visible beside a thousand.
     """
     each, gap = 46, 24
     height = TOP + len(heaps) * (each + gap) + BOTTOM
     frame = Frame((0, 1), (0, 1), height=height, left=RIGHT)
-    bars, words, bottom = [], [], float(TOP)
+    bars, words, cuts, bottom = [], [], list[Markup](), float(TOP)
     for heap in heaps:
         bottom += each + gap
         bars.append(_bars(frame, heap, bottom, each))
         base = '<line class="axis" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>'
         bars.append(Markup(base).format(frame.left, frame.right, y=bottom))
         said = f"{heap.name}: {counted(len(heap.values), 'picture')}"
-        words.append(
-            Markup('<text class="halo" x="{}" y="{:.1f}">{}</text>').format(frame.left, bottom - each - 8, said)
-        )
+        words.append(Markup('<text x="{}" y="{:.1f}">{}</text>').format(frame.left, bottom - each - 8, said))
+        if threshold is not None:  # not through the words
+            line = '<line x1="{x:.1f}" x2="{x:.1f}" y1="{:.1f}" y2="{:.1f}"/>'
+            cuts.append(Markup(line).format(bottom - each - 3, bottom, x=frame.x(threshold)))
     numbers = [
         Markup('<text class="mid" x="{:.1f}" y="{:.1f}">{:g}</text>').format(frame.x(x), bottom + 16, x)
         for x in (0, 0.25, 0.5, 0.75, 1)
     ]
     cut = Markup("")
     if threshold is not None:
-        line = '<g class="cut"><title>threshold {:.3f}</title><line x1="{x:.1f}" x2="{x:.1f}" y1="{}" y2="{:.1f}"/></g>'
-        cut = Markup(line).format(threshold, TOP, bottom, x=frame.x(threshold))
+        cut = Markup('<g class="cut"><title>threshold {:.3f}</title>{}</g>').format(threshold, _joined(cuts))
     return frame.drawn(label, *bars, *numbers, cut, *words, frame.x_title("probability"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,19 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def setting(value: Any) -> str:
+    """Return the value of a setting as people read it.
+
+    >>> setting(("Contrast", "Sharpness")), setting({"keep_pos": 0.5, "priors": None}), setting({})
+    ('Contrast, Sharpness', 'keep_pos 0.5, priors not set', 'none')
+    """
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {setting(one)}" for name, one in value.items()) or "none"
+    return "not set" if value is None else {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def length(told: Told) -> str:

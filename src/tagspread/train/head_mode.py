@@ -154,7 +154,9 @@ def _in_words(settings: Settings, compared: bool) -> str:
     how = "chosen by cross-validation on the labelled pictures" if compared else "too few labelled pictures to compare"
     if not settings.uses_pile:
         return f"penalty {settings.ridge:g}, without the pile, which did not help ({how})"
+    options = ", ".join(f"{name} {value}" for name, value in asdict(settings.method).items() if value is not None)
+    method = type(settings.method).__name__ + (f" with {options}" if options else "")
     return (
-        f"{settings.method}, penalty {settings.ridge:g} alone and {settings.pile_ridge:g} with the pile, which weighs "
+        f"{method}, penalty {settings.ridge:g} alone and {settings.pile_ridge:g} with the pile, which weighs "
         f"{settings.pile_weight:g} ({how})"
     )
