@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 from tagspread.bench.grid import PAPER_METHODS, in_order
 from tagspread.bench.results import Record
 from tagspread.methods import METHODS
+from tagspread.wording import MINUS
 
 TITLES: dict[str, str] = {
     "bce": "BCE", "asl": "ASL", "llr": "LL-R", "llct": "LL-Ct", "llcp": "LL-Cp", "plc": "PLC", "top1": "Top-1",
     "topk": "Top-k", "iat": "IAT", "adsh": "ADSH", "freematch": "FreeMatch", "drml": "DRML", "cap": "CAP",
     "mat": "MAT", "d2l": "D2L", "dicap": "DiCaP",
 }  # fmt: skip
-MISSING, MINUS = "\u2013", "\u2212"  # dash and minus as they are printed
+MISSING = "\u2013"  # a dash as it is printed
 PROTOCOLS = {
     "honest": "last epoch, average network (EMA); where a run ends with its warm-up (BCE, ASL) the network that is "
     "handed on; with selection held_out, the network chosen there. Nothing is chosen by the test part. The published "

@@ -295,8 +295,6 @@ def _too_many(shape: tuple[int, ...], device: torch.device, budget: int | None) 
     usable = max(usable_memory(torch.device("cpu"), budget), usable_memory(device, budget))
     return TagspreadError(
         f"{shape[0]:,} pictures of {shape[2]} x {shape[3]} pixels need {_amount(math.prod(shape))}, but "
-        f"{_amount(usable)} are to be had in memory. Give a folder for them with @cache, or a smaller "
-        "@image_size.",
-        cache=Blank("DIR"),
-        image_size=...,
+        f"{_amount(usable)} are to be had in memory. Give a folder with @cache, or a smaller @image_size.",
+        **{"cache": Blank("DIR"), "image_size": ...},
     )
