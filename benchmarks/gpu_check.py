@@ -1,11 +1,13 @@
-"""What only a GPU can show: captured and eager steps agree, and a network that cannot be captured trains.
+"""What only a GPU can show: captured and eager steps agree, a stopped run goes on, what cannot be captured trains.
 
 python benchmarks/gpu_check.py
 """
 
 from __future__ import annotations
 
+import signal
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from tagspread.train.console import Watcher
 from tagspread.train.problem import Problem
 from tagspread.train.session import Run, run_training
 from tagspread.train.step import Step
+from tagspread.train.stop import Interrupted
 
 
 class Curious(torch.nn.Module):
@@ -34,7 +37,19 @@ class Curious(torch.nn.Module):
         return out if out.sum().item() > 1e9 else 2 * out
 
 
-def train_digits(folder: Path, **settings: object) -> Run:
+class Impatient(Watcher):
+    """Presses Ctrl-C in the middle of the second epoch of the main part."""
+
+    steps = 0
+
+    def step(self, epoch: int, seen: int, total: int) -> None:
+        """Count."""
+        self.steps += epoch == 6
+        if self.steps == 3:
+            signal.raise_signal(signal.SIGINT)
+
+
+def train_digits(folder: Path, watcher: Watcher | None = None, resume: bool = False, **settings: object) -> Run:
     drawn, unseen = digit_canvases(600, 300, seed=0)
     y = np.concatenate([drawn.y, unseen.y])
     y[60:600] = -1
@@ -43,7 +58,7 @@ def train_digits(folder: Path, **settings: object) -> Run:
     problem = Problem(store, y, CLASSES, rows[:60], rows[60:600], rows[600:])
     quick = {"backbone": "small", "weights": "none", "flip": False, "operations": (), "cutout": 0.2, "lr": 3e-3}
     config = TrainConfig.from_dict({**quick, "warmup_epochs": 5, "epochs": 3, "precision": "fp32", **settings})
-    return run_training(problem, config, folder, watcher=Watcher(quiet=True))
+    return run_training(problem, config, folder, watcher=watcher or Watcher(quiet=True), resume=resume)
 
 
 def main() -> None:
@@ -51,9 +66,13 @@ def main() -> None:
         captured = train_digits(Path(folder, "captured"))
         eager = train_digits(Path(folder, "eager"), graphs="off")
         decoder = train_digits(Path(folder, "decoder"), head="ml_decoder", precision="auto")
-        resumed = train_digits(Path(folder, "half"), epochs=3)
+        with suppress(Interrupted):
+            train_digits(Path(folder, "half"), Impatient(quiet=True))
+        resumed = train_digits(Path(folder, "half"), resume=True)
         print("test mAP captured, eager:", captured.metrics["test"]["mAP"], eager.metrics["test"]["mAP"])
-        print("again:", resumed.metrics["test"]["mAP"], "| ML-Decoder head:", decoder.metrics["test"]["mAP"])
+        print(
+            "stopped and resumed:", resumed.metrics["test"]["mAP"], "| ML-Decoder head:", decoder.metrics["test"]["mAP"]
+        )
         for a, b in zip(captured.log[:5], eager.log[:5], strict=True):
             print(f"  epoch {a['epoch']}: loss {a['loss']:.6f} captured, {b['loss']:.6f} eager")
 

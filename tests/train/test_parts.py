@@ -9,6 +9,7 @@ from torch import nn
 
 from tagspread.data.store import TensorStore
 from tagspread.train import feed
+from tagspread.train.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
 from tagspread.train.config import PRESETS, TrainConfig, make_config
 from tagspread.train.console import epoch_line
 from tagspread.train.ema import EMA
@@ -163,3 +164,26 @@ def test_epoch_line_without_evaluation():
 def test_bad_settings(settings, words):
     with pytest.raises(ValueError, match=words):
         make_config("paper", **settings)
+
+
+def test_restored_moments_lie_in_memory_as_their_parameters_do(tmp_path):
+    def stepped():
+        torch.manual_seed(0)
+        layer = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        optimizer = torch.optim.AdamW(layer.parameters(), fused=True)  # refuses moments that lie otherwise
+        layer(torch.ones(1, 3, 5, 5)).sum().backward()
+        optimizer.step()
+        return layer, optimizer
+
+    layer, optimizer = stepped()
+    groups = [{"lr": group["lr"]} for group in optimizer.param_groups]
+    save_checkpoint(tmp_path / "c.safetensors", optimizer_tensors(optimizer), {})  # which stores rows after rows
+    again, resumed = stepped()
+    restore_optimizer(resumed, load_checkpoint(tmp_path / "c.safetensors").tensors, groups)
+    assert (
+        resumed.state[again.weight]["exp_avg"].stride() == again.weight.stride() != again.weight.contiguous().stride()
+    )
+    for one, other in ((layer, optimizer), (again, resumed)):
+        one(torch.ones(1, 3, 5, 5)).sum().backward()
+        other.step()
+    torch.testing.assert_close(again.weight, layer.weight)

@@ -83,11 +83,14 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], groups: list[dict[str, Any]]
 ) -> None:
-    """Put moments and settings back."""
+    """Put moments and settings back; a moment lies in memory as its parameter does, or the fused update refuses it."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         number, name = key.split(".", 1)
-        state.setdefault(int(number), {})[name] = value
+        parameter = parameters[int(number)]
+        laid = torch.empty_like(parameter, dtype=value.dtype).copy_(value) if value.shape == parameter.shape else value
+        state.setdefault(int(number), {})[name] = laid
     own = optimizer.state_dict()["param_groups"]
     # JSON knows no tuples
     groups = [{k: tuple(v) if k == "betas" else v for k, v in group.items()} for group in groups]

@@ -46,8 +46,8 @@ def measure_gain(problem: Problem, with_pile: Logits, without: Logits, start: st
     rows: np.ndarray = getattr(problem, part)
     if not len(rows):
         return {"gain": {"not_measured": NO_PART}}
-    truth = torch.from_numpy(problem.y[rows])
-    ours, theirs = with_pile(rows).cpu(), without(rows).cpu()
+    ours, theirs = with_pile(rows), without(rows)
+    truth = torch.from_numpy(problem.y[rows]).to(ours.device)
     before = mean_average_precision(theirs, truth)
     if math.isnan(before):
         return {"gain": {"not_measured": NO_POSITIVE}}
