@@ -17,6 +17,7 @@ from tagspread.train.console import Watcher
 from tagspread.train.features import CPU_BATCH, embed
 from tagspread.train.session import choose_device
 from tagspread.vision.backbones import build_network
+from tagspread.vision.sizes import picture_size
 
 GPU_BATCH = 512
 
@@ -40,7 +41,7 @@ def embed_pictures(
     *,
     backbone: str = "tf_efficientnet_lite0",
     weights: str = "pretrained",
-    image_size: int = 224,
+    image_size: int | None = None,
     mirror: bool = True,
     device: str = "auto",
     watcher: Watcher | None = None,
@@ -51,26 +52,27 @@ def embed_pictures(
         pictures: paths, a folder, Pillow pictures or arrays.
         backbone: the network; any timm name.
         weights: ``"pretrained"`` or a file.
-        image_size: side to which pictures are resized.
+        image_size: side to which pictures are resized; what suits the network if not given.
         mirror: average with the mirror image's features, at twice the time.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         watcher: is shown the progress.
     """
     place, watcher = choose_device(device), watcher or Watcher(quiet=True)
     network = build_network(backbone, 1, weights=weights).to(place)
+    side = picture_size(backbone) if image_size is None else image_size
     images: list[str] = []
     errors: dict[str, str] = {}
     parts: list[np.ndarray] = []
     total = len(pictures) if isinstance(pictures, Sized) else 0
     batch = GPU_BATCH if place.type == "cuda" else CPU_BATCH
-    for chunk in read_chunks(pictures, (3, image_size, image_size), batch):
+    for chunk in read_chunks(pictures, (3, side, side), batch):
         good = np.flatnonzero([not error for error in chunk.errors])
         errors |= {name: error for name, error in zip(chunk.names, chunk.errors, strict=True) if error}
         images += [chunk.names[row] for row in good]
         if len(good):
             store = TensorStore(chunk.pictures, place)
-            sides = (False, True) if mirror else (False,)
-            views = [embed(network, store, good, place, batch=batch, mirror=side) for side in sides]
+            mirrored = (False, True) if mirror else (False,)
+            views = [embed(network, store, good, place, batch=batch, mirror=which) for which in mirrored]
             parts.append(torch.stack(views).mean(0).numpy())
         watcher.embedding(len(images) + len(errors), total or len(images) + len(errors))
     if not parts:

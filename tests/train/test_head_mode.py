@@ -88,9 +88,10 @@ def test_embedding_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     assert torch.allclose(whole, network.eval().features(problem.store.batch(rows)), atol=1e-5)
     mirrored = embed(network, problem.store, rows, cpu, mirror=True)
     assert torch.allclose(mirrored, network.features(problem.store.batch(rows).flip(-1)), atol=1e-5)
-    file = feature_file(tmp_path, problem, network, mirror=False)
-    assert file != feature_file(tmp_path, problem, network, mirror=True)
-    assert file != feature_file(tmp_path, problem, build_network("small", 3, weights="none"), mirror=False)
+    file = feature_file(tmp_path, problem, network, rows, mirror=False)
+    assert file != feature_file(tmp_path, problem, network, rows, mirror=True)
+    assert file != feature_file(tmp_path, problem, network, rows[::-1], mirror=False)
+    assert file != feature_file(tmp_path, problem, build_network("small", 3, weights="none"), rows, mirror=False)
 
     def stop(done, total):
         if done >= 32:
@@ -145,3 +146,19 @@ def test_what_cannot_be_done_on_features(settings, words, silent, tmp_path):
     with pytest.raises(TagspreadError, match=words):
         run_training(make_problem(), make_config(**given), tmp_path / "run", watcher=silent)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_cache_serves_another_split_of_the_same_pictures(tmp_path, silent, monkeypatch):
+    one = make_problem(train=50, test=10, labelled=20)
+    order = np.random.default_rng(0).permutation(50)
+    other = replace(one, labelled=order[:10], pile=order[10:])
+    config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=True)
+    network, device = build_network("small", 10, weights="none"), torch.device("cpu")
+    head_mode.as_features(network, one, config, device, tmp_path, silent)
+    files = sorted(tmp_path.iterdir())
+    _, views = head_mode.as_features(network, other, config, device, tmp_path, silent)
+    assert sorted(tmp_path.iterdir()) == files  # nothing was looked at again
+    pictures = other.store.batch(order)
+    with torch.inference_mode():
+        for view, seen in zip(views, (pictures, pictures.flip(-1)), strict=True):
+            torch.testing.assert_close(view, network.features(seen))

@@ -187,3 +187,13 @@ def test_restored_moments_lie_in_memory_as_their_parameters_do(tmp_path):
         one(torch.ones(1, 3, 5, 5)).sum().backward()
         other.step()
     torch.testing.assert_close(again.weight, layer.weight)
+
+
+def test_what_the_default_preset_leaves_to_the_network_and_to_you():
+    assert make_config(backbone="resnet50_v1").image_size == 288
+    assert make_config(backbone="vit_tiny_patch16_224").image_size == 224  # can have no other
+    assert make_config(image_size=96).image_size == 96
+    assert make_config("paper").image_size == 224
+    assert (make_config().lr, make_config().lr_head) == (3e-5, 1e-4)
+    assert make_config(lr=1e-3).lr_head is None  # one rate given is the rate of all
+    assert make_config(lr=1e-3, lr_head=1e-2).lr_head == 1e-2

@@ -15,7 +15,10 @@ def embed(
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write: .npz with images and features.")],
     backbone: Annotated[str, typer.Option(help="Any timm name.")] = "tf_efficientnet_lite0",
     weights: Annotated[str, typer.Option(help="pretrained or a file.")] = "pretrained",
-    image_size: Annotated[int, typer.Option(min=16, help="Side to which pictures are resized.")] = 224,
+    image_size: Annotated[
+        int | None,
+        typer.Option(min=16, help="Side to which pictures are resized; what suits the network if not given."),
+    ] = None,
     mirror: Annotated[bool, typer.Option("--mirror/--no-mirror", help="Average with the mirror image.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is already there.")] = False,

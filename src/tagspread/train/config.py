@@ -19,6 +19,7 @@ from tagspread.errors import TagspreadError, check_choice, did_you_mean
 from tagspread.methods import find_method
 from tagspread.methods.from_file import whole_name
 from tagspread.vision.augment import OPERATIONS, Views
+from tagspread.vision.sizes import picture_size
 
 LOSSES: dict[str, Callable[..., Tensor]] = {"asl": asl_loss, "bce": bce_loss}
 
@@ -179,10 +180,15 @@ DEFAULT: dict[str, Any] = {
     "start": "fitted_head",
     "warmup_epochs": 0,
     "epochs": 9,
+    # the network's own: a little more than it was trained with
+    "image_size": None,
     # batches of strong views are not what the pretrained statistics describe: keeping them is worth 2.7 mAP on VOC
     "batch_norm": "frozen",
     "loss": "bce",
     "batch_labeled": 8,
+    # a network that begins with a head which works needs little change
+    "lr": 3e-5,
+    "lr_head": 1e-4,
     "weight_decay": 1e-2,
     "decay_all": False,
     # pseudo-labels near the border are the wrong ones: the surest 60 % of the positives, nearly all negatives
@@ -215,6 +221,10 @@ def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
     if isinstance(method, str):
         values |= find_method(method).recipe
         settings["method"] = whole_name(method)  # a run may be resumed from another folder
+    if "lr" in settings:
+        values.pop("lr_head", None)  # it belongs to the preset's rate
+    if values.get("image_size", 0) is None and "image_size" not in settings:
+        values["image_size"] = picture_size(str(settings.get("backbone", TrainConfig.backbone)))
     if any(name in settings for name in _OF_FULL_TRAINING):
         values["mode"] = "full"  # who says how long to train wants the network trained
     return TrainConfig.from_dict(values | settings)

@@ -73,9 +73,10 @@ def embed(
     return torch.from_numpy(np.array(kept))
 
 
-def feature_file(folder: Path, problem: Problem, network: TagNet, *, mirror: bool) -> Path:
-    """Return where the features of these pictures by this network are kept."""
+def feature_file(folder: Path, problem: Problem, network: TagNet, rows: np.ndarray, *, mirror: bool) -> Path:
+    """Return where the features of these rows, in this order, by this network are kept."""
     digest = hashlib.sha256(f"{problem.store.shape} {mirror}\0".encode())
+    digest.update(np.ascontiguousarray(rows, np.int64).tobytes())
     digest.update("\0".join(map(str, problem.names)).encode())
     some = np.unique(np.linspace(0, len(problem.store) - 1, 64).astype(np.int64))  # a look at the pictures themselves
     digest.update(problem.store.batch(some).cpu().numpy().tobytes())

@@ -75,19 +75,24 @@ def as_features(
     network: TagNet, problem: Problem, config: TrainConfig, device: torch.device, cache: Path, watcher: Watcher
 ) -> tuple[Problem, list[torch.Tensor]]:
     """Return the problem with features for pictures, and the features of each view that the head is fitted on."""
-    began, views = time.perf_counter(), []
-    for mirror in (False, True) if config.flip else (False,):
-        # what is only tested on is looked at as it is; all rows keep their numbers
-        rows = np.concatenate([problem.labelled, problem.pile]) if mirror else np.arange(len(problem.store))
+    began, everything = time.perf_counter(), np.arange(len(problem.store))
+    train = np.concatenate([problem.labelled, problem.pile])
+    in_order = np.sort(train)  # whichever of them are labelled, they are found again in the cache
+
+    def look(rows: np.ndarray, mirror: bool) -> torch.Tensor:
         seen = embed(
             network, problem.store, rows, device, batch=config.score_batch, precision=config.precision, mirror=mirror,
-            file=feature_file(cache, problem, network, mirror=mirror), progress=watcher.embedding,
+            file=feature_file(cache, problem, network, rows, mirror=mirror), progress=watcher.embedding,
         )  # fmt: skip
-        views.append(seen.to(device))
+        return seen.to(device)
+
+    plain = look(everything, mirror=False)
+    views = [plain[torch.from_numpy(train).to(device)]]
+    if config.flip:  # what is only tested on is looked at as it is
+        place = torch.from_numpy(np.searchsorted(in_order, train)).to(device)
+        views.append(look(in_order, mirror=True)[place])
     watcher.note(f"looked at {len(problem.store):,} pictures in {time.perf_counter() - began:.1f} s; kept in {cache}")
-    learnt = replace(problem, store=TensorStore(views[0], device), identity=problem.fingerprint())
-    train = torch.from_numpy(np.concatenate([problem.labelled, problem.pile])).to(device)
-    return learnt, [views[0][train], *views[1:]]
+    return replace(problem, store=TensorStore(plain, device), identity=problem.fingerprint()), views
 
 
 def fit_on_features(

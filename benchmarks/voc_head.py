@@ -1,0 +1,69 @@
+"""`--mode head` on VOC: CAP against its own labelled-only probe, settings chosen on the labelled pictures alone.
+
+    python benchmarks/voc_head.py VOCdevkit/VOC2012 tf_efficientnet_lite2 WEIGHTS --cache DIR [--size 288]
+
+One ordinary run of the default preset per labelled share and seed, measured on val. The features are embedded by the
+first run and kept in --cache; the time after that is each run's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from engine import voc_problem
+
+from tagspread.data.split import paper_split
+from tagspread.train.config import make_config
+from tagspread.train.session import run_training
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("voc", type=Path)
+    parser.add_argument("backbone")
+    parser.add_argument("weights")
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--size", type=int, help="side of the pictures; the preset's own if not given")
+    parser.add_argument("--p", type=float, nargs="+", default=[0.05, 0.1])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    arguments = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    size = {} if arguments.size is None else {"image_size": arguments.size}
+    network = {"backbone": arguments.backbone, "weights": arguments.weights}
+    config = make_config("default", mode="head", **network, **size)
+    problem = voc_problem(arguments.voc, config.image_size, device)
+    count, lines = len(problem.labelled) + len(problem.pile), []
+    for share in arguments.p:
+        found = []
+        for seed in arguments.seeds:
+            labelled, pile = paper_split(count, share, seed)
+            split = replace(problem, labelled=labelled, pile=pile)
+            with tempfile.TemporaryDirectory() as folder:
+                began = time.perf_counter()
+                run = run_training(
+                    split, replace(config, seed=seed), Path(folder, "run"), device=device, cache=arguments.cache
+                )
+                whole = time.perf_counter() - began
+            found.append((100 * run.metrics["labelled_only"]["mAP"], 100 * run.metrics["test"]["mAP"]))
+            line = {"p": share, "seed": seed, "probe": round(found[-1][0], 2), "cap": round(found[-1][1], 2)}
+            line |= {"seconds": round(whole, 1), "fit_s": round(run.metrics["seconds"], 1)}
+            lines.append(line | {"chosen": run.log[-1]["chosen"]})
+            print(json.dumps(lines[-1]), flush=True)
+        probe, cap = np.mean(found, axis=0)
+        print(
+            f"p = {share:g}: probe {probe:.2f}, CAP {cap:.2f}, gain {cap - probe:.2f}, {len(found)} seeds", flush=True
+        )
+    if "OUT" in os.environ:
+        Path(os.environ["OUT"], "voc_head.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
