@@ -1,4 +1,4 @@
-"""The estimator on three small tables against what scikit-learn offers (``docs/benchmarks-features.md``).
+"""The estimator on three small tables against what scikit-learn offers (``docs/benchmarks.md``).
 
     python benchmarks/features.py FOLDER [--seeds 10] [--out table.md]
 

@@ -1,4 +1,4 @@
-"""Time and memory of the estimator on a million rows (``docs/benchmarks-features.md``).
+"""Time and memory of the estimator on a million rows (``docs/benchmarks.md``).
 
     python benchmarks/million.py                       250,000, 500,000 and 1,000,000 rows x 256 features, 100 classes
     python benchmarks/million.py --rows 20000 40000    other sizes
