@@ -12,6 +12,7 @@ import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from tagspread.data.store import open_store
 from tagspread.embedding import embed_pictures
 from tagspread.train.features import CPU_BATCH, embed
 from tagspread.vision.backbones import build_network
+from tagspread.vision.sizes import picture_size
 
 
 def rate(work: Callable[[], object], pictures: int) -> float:
@@ -35,12 +37,14 @@ def main() -> None:
     parser.add_argument("pictures", type=Path)
     parser.add_argument("--backbone", default="tf_efficientnet_lite0")
     parser.add_argument("--weights", default="pretrained")
+    parser.add_argument("--size", type=int, help="side of the pictures; what suits the network if not given")
     parser.add_argument("--count", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     files = find_pictures(arguments.pictures)[: arguments.count]
-    store, _ = open_store(files, 224, device)
+    size = arguments.size or picture_size(arguments.backbone)
+    store, _ = open_store(files, size, device)
     network = build_network(arguments.backbone, 1, weights=arguments.weights).to(device).eval()
     batch = 512 if device.type == "cuda" else CPU_BATCH
     some, rows = store.batch(np.arange(min(batch, len(files)))), np.arange(len(files))
@@ -50,13 +54,14 @@ def main() -> None:
         for _ in range(len(files) // len(some)):
             network.features(some)
 
-    how = {"backbone": arguments.backbone, "weights": arguments.weights}
+    how: dict[str, Any] = {"backbone": arguments.backbone, "weights": arguments.weights, "image_size": size}
     found: dict[str, list[float]] = {"bare": [], "from memory": [], "from files": []}
     for _ in range(arguments.rounds):
         found["bare"].append(rate(bare, len(files) // len(some) * len(some)))
         found["from memory"].append(rate(lambda: embed(network, store, rows, device), len(files)))
         found["from files"].append(rate(lambda: embed_pictures(files, mirror=False, **how), len(files)))
     best = {name: max(values) for name, values in found.items()}
+    print(f"{arguments.backbone} at {size} pixels, {len(files)} pictures")
     for name, value in best.items():
         print(f"{name:>12}: {value:8.1f} pictures/s, {100 * value / best['bare']:5.1f} % of bare")
 

@@ -250,6 +250,9 @@ X, Y, TRUTH = problem(rows=30, labelled=20)
         ({"Y": Y[:, :0]}, "Y has no classes"),
         ({"Y": None}, "requires y to be passed"),
         ({"Y": pd.DataFrame(Y, columns=["a", "a", "b"])}, "two columns of the same name"),
+        ({"Y": pd.DataFrame(Y).astype(float).replace(-1, np.nan)}, r"Y holds nan .* Y.fillna\(-1\)"),
+        ({"Y": pd.DataFrame(Y).astype("Int64").replace(-1, pd.NA)}, r"Y.fillna\(-1\)"),
+        ({"Y": [["cat"], ["cat", "dog"], []] * 10}, "rows of different lengths.*MultiLabelBinarizer"),
         ({"X": X[0]}, "Expected 2D array, got 1D array"),
         ({"X": np.where(X > 4, np.nan, X)}, "Input X contains NaN"),
         ({"X": np.where(X > 4, np.inf, X)}, "Input X contains infinity"),
@@ -287,3 +290,9 @@ def test_predicting_with_other_features(fitted):
         fitted[0].predict(X[:, :3])
     with pytest.raises(ValueError, match="not fitted"):
         TagSpreadClassifier().predict(X)
+
+
+def test_a_fold_without_labels_is_named(fitted):
+    model, x, given, _ = fitted
+    with pytest.raises(ValueError, match=r"nothing to score by.*shuffle"):
+        model.score(x[60:], given[60:])

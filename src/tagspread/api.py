@@ -13,7 +13,7 @@ from tagspread.linear.rounds import check_method
 from tagspread.methods import get_method
 from tagspread.predict.artefact import check_resumable
 from tagspread.train.assemble import problem_from_arrays, problem_from_folder, put_aside_for_testing
-from tagspread.train.config import make_config
+from tagspread.train.config import check_heard, make_config
 from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
 from tagspread.train.session import Run, choose_device, run_training
@@ -74,6 +74,7 @@ def train(
     if resume:  # before pictures are decoded, which may take long
         check_resumable(out)
     else:
+        check_heard(settings, config.mode)
         RunFolder(out).check_free(overwrite)
     check_network(config.backbone, config.weights)
     if config.mode == "head":

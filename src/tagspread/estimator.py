@@ -161,7 +161,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Other than most classifiers' accuracy: that every tag of a row be right is too much to ask.
         """
         scores = self.decision_function(X)
-        return mean_average_precision(scores, read_labels(y, len(scores)).y)
+        return mean_average_precision(scores, read_labels(y, len(scores), "score by").y)
 
     def _check_options(self) -> None:
         check_count("max_rounds", self.max_rounds)

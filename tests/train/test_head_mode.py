@@ -13,6 +13,7 @@ from tagspread.errors import TagspreadError
 from tagspread.methods import get_method
 from tagspread.train import features, head_mode
 from tagspread.train.config import make_config
+from tagspread.train.console import Watcher
 from tagspread.train.features import embed, feature_file
 from tagspread.train.score import score
 from tagspread.train.session import run_training
@@ -26,8 +27,6 @@ def run(tmp_path_factory):
     """One run of the head mode on digits, with the features of an untrained network."""
     problem = make_problem(train=260, labelled=60)
     config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False)
-    from tagspread.train.console import Watcher
-
     folder = tmp_path_factory.mktemp("head")
     return problem, run_training(problem, config, folder / "run", watcher=Watcher(quiet=True), cache=folder / "cache")
 
@@ -146,6 +145,35 @@ def test_what_cannot_be_done_on_features(settings, words, silent, tmp_path):
     with pytest.raises(TagspreadError, match=words):
         run_training(make_problem(), make_config(**given), tmp_path / "run", watcher=silent)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_weight_of_the_pile_can_be_given(tmp_path, silent):
+    problem = make_problem(train=120, labelled=40)
+    config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False, pile_weight=0.5)
+    done = run_training(problem, config, tmp_path / "run", watcher=silent)
+    assert done.log[-1]["chosen"]["pile_weight"] == 0.5
+    assert (tmp_path / "run" / "pseudo_labels.csv").exists()
+
+
+def test_a_network_without_weights_is_noticed(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(Watcher, "note", lambda self, text: said.append(text))
+    problem = make_problem(train=120, labelled=40)
+    config = make_config(mode="head", backbone="small", image_size=24, flip=False)
+    run_training(problem, config, tmp_path / "run", watcher=Watcher(quiet=True))
+    assert any("small begins with random weights" in text for text in said)
+    large = replace(problem, pile=np.arange(40, 120))
+    monkeypatch.setattr(head_mode, "LARGE_PILE", 10)
+    assert (
+        head_mode.resolve_mode(replace(config, mode="auto"), large, get_method("cap"), torch.device("cpu")).mode
+        == "full"
+    )
+
+
+def test_how_to_train_is_no_question_of_the_head(tmp_path):
+    pictures = np.zeros((4, 24, 24, 3), np.uint8)
+    with pytest.raises(TagspreadError, match="epochs says how the network is trained, and in mode 'head' it is not"):
+        ts.train(pictures, np.eye(4, dtype=int), out=tmp_path / "run", backbone="small", mode="head", epochs=5)
 
 
 def test_a_cache_serves_another_split_of_the_same_pictures(tmp_path, silent, monkeypatch):

@@ -35,12 +35,13 @@ class Labels:
         return tuple(map(str, self.classes))
 
 
-def read_labels(given: Any, rows: int | None = None) -> Labels:
+def read_labels(given: Any, rows: int | None = None, purpose: str = "learn from") -> Labels:
     """Check a label matrix: an array, a data frame (its columns name the classes) or a sparse matrix of 1 and 0.
 
     Args:
         given: rows x classes of 1, 0 and -1.
         rows: how many rows there should be.
+        purpose: what the labels are needed for.
 
     >>> labels = read_labels([[1, 0], [-1, -1], [-1, 1]])
     >>> labels.known.tolist(), labels.pile.tolist(), labels.names
@@ -49,7 +50,7 @@ def read_labels(given: Any, rows: int | None = None) -> Labels:
     if given is None:
         raise TagspreadError("TagSpreadClassifier requires y to be passed, but the target y is None.")
     names = getattr(given, "columns", None)
-    values = given.toarray() if hasattr(given, "toarray") else np.asarray(given)
+    values = _as_array(given)
     if values.ndim == 1:
         raise TagspreadError(
             f"Unknown label type: Y has shape {values.shape}; give a matrix with one column per class, such as "
@@ -58,7 +59,8 @@ def read_labels(given: Any, rows: int | None = None) -> Labels:
     try:
         y = as_labels("Y", values).numpy().copy()
     except TagspreadError as error:
-        raise TagspreadError(f"Unknown label type: {error}") from None  # the words scikit-learn's users know
+        hint = " For gaps in a data frame: Y.fillna(-1).astype(int)." if _has_gaps(given) else ""
+        raise TagspreadError(f"Unknown label type: {error}{hint}") from None  # the words scikit-learn's users know
     if rows is not None and len(y) != rows:
         raise TagspreadError(f"X has {rows} rows but Y has {len(y)}; give one row of labels per row of features.")
     classes = np.arange(y.shape[1]) if names is None else np.asarray(names)
@@ -67,7 +69,24 @@ def read_labels(given: Any, rows: int | None = None) -> Labels:
     any_known = (y >= 0).any(axis=1)
     if not any_known.any():
         raise TagspreadError(
-            f"no row of Y is labelled: all {len(y)} rows are -1. A few labelled rows per class are needed to learn "
-            "what the classes mean."
+            f"no row of Y is labelled: all {len(y)} rows are -1, so there is nothing to {purpose}; give a few labelled "
+            "rows per class. (In cross-validation, shuffle: every fold needs some, as in KFold(5, shuffle=True).)"
         )
     return Labels(y, classes, np.flatnonzero(any_known), np.flatnonzero(~any_known), values.dtype)
+
+
+def _as_array(given: Any) -> np.ndarray:
+    if hasattr(given, "toarray"):
+        dense: np.ndarray = given.toarray()
+        return dense
+    try:
+        return np.asarray(given)
+    except ValueError:
+        raise TagspreadError(
+            "Unknown label type: Y has rows of different lengths; if they are lists of tags, make a matrix of them "
+            "with MultiLabelBinarizer().fit_transform(Y)."
+        ) from None
+
+
+def _has_gaps(given: Any) -> bool:
+    return hasattr(given, "isna") and bool(np.asarray(given.isna()).any())

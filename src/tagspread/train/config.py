@@ -69,7 +69,7 @@ class TrainConfig:
     loss: str = "asl"
     loss_options: dict[str, float] = field(default_factory=dict)
     reduction: str = "sum"  # one sum over the mixed batch; "mean_mean" is the paper's eq. 6
-    pile_weight: float = 1.0
+    pile_weight: float | None = None  # None: 1; in mode "head" what cross-validation says
 
     # optimiser: AdamW with one cycle
     lr: float = 1e-4
@@ -201,7 +201,11 @@ DEFAULT: dict[str, Any] = {
 PRESETS: dict[str, dict[str, Any]] = {"paper": PAPER, "default": DEFAULT}
 
 
-_OF_FULL_TRAINING = ("epochs", "warmup_epochs", "batch", "batch_labeled", "lr", "lr_head", "start")
+_OF_FULL_TRAINING = (
+    "start", "epochs", "warmup_epochs", "schedule_epochs", "batch", "batch_labeled", "warmup_batch", "batch_norm",
+    "loss", "loss_options", "reduction", "lr", "lr_head", "weight_decay", "decay_all", "ema_decay", "ema_warmup",
+    "warm_start_from", "teacher_flips", "cutout", "warmup_cutout", "operations",
+)  # fmt: skip
 
 
 def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
@@ -226,5 +230,15 @@ def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
     if values.get("image_size", 0) is None and "image_size" not in settings:
         values["image_size"] = picture_size(str(settings.get("backbone", TrainConfig.backbone)))
     if any(name in settings for name in _OF_FULL_TRAINING):
-        values["mode"] = "full"  # who says how long to train wants the network trained
+        values["mode"] = "full"  # who says how to train the network wants it trained
     return TrainConfig.from_dict(values | settings)
+
+
+def check_heard(settings: Iterable[str], mode: str) -> None:
+    """Raise if somebody says how the network is to be trained where it is not trained."""
+    for name in settings:
+        if mode == "head" and name in _OF_FULL_TRAINING:
+            raise TagspreadError(
+                f"{name} says how the network is trained, and in mode 'head' it is not; leave it out, or take mode "
+                "'full'."
+            )

@@ -20,6 +20,7 @@ from tagspread.data.store import TensorStore
 from tagspread.errors import TagspreadError
 from tagspread.linear.choose import choose, intervals_of
 from tagspread.linear.logistic import LinearHead
+from tagspread.linear.options import make_grid
 from tagspread.linear.rounds import Settings, check_method, probe, spread
 from tagspread.linear.rows import DenseRows
 from tagspread.methods import get_method
@@ -54,13 +55,18 @@ def resolve_mode(config: TrainConfig, problem: Problem, method: Method, device: 
     mode = config.mode
     if mode == "auto":
         slow = device.type == "cpu" and len(problem.pile) >= LARGE_PILE
-        mode = "head" if slow and config.weights != "none" and _fits(config, method) else "full"
+        mode = "head" if slow and not is_untrained(config) and _fits(config, method) else "full"
     if mode == "full":
         return replace(config, mode=mode)
     if config.head != "linear":
         raise TagspreadError(f"mode 'head' fits a linear head, but head is {config.head!r}; leave it at 'linear'.")
     check_method(method)
     return replace(config, mode=mode, start="fitted_head", warmup_epochs=0, epochs=0, schedule_epochs=None)
+
+
+def is_untrained(config: TrainConfig) -> bool:
+    """Whether the network begins with random weights, in which case what it sees means little."""
+    return config.weights == "none" or config.backbone == "small"
 
 
 def _fits(config: TrainConfig, method: Method) -> bool:
@@ -113,7 +119,9 @@ def fit_on_features(
     standard = (features - mean) / std
     known, pile = DenseRows(standard[:, :n]), DenseRows(standard[:, n:])
     methods, head = _methods(config), LinearHead()
-    chosen = choose(known, y, pile, methods, head=head, classes=learnt.classes, seed=config.seed, max_rounds=ROUNDS)
+    grid = make_grid("auto", "auto" if config.pile_weight is None else config.pile_weight)
+    how: dict[str, Any] = {"head": head, "classes": learnt.classes, "max_rounds": ROUNDS}
+    chosen = choose(known, y, pile, methods, grid=grid, seed=config.seed, **how)
     settings: Settings = chosen.settings
     set_head(student, *probe_alone(features[:, :n], y, settings.ridge))
     if state.method.uses_pile:
@@ -131,9 +139,7 @@ def fit_on_features(
         })  # fmt: skip
 
     if settings.uses_pile:
-        fitted = spread(
-            known, y, pile, settings, start, head=head, classes=learnt.classes, max_rounds=ROUNDS, watch=write_down
-        )
+        fitted = spread(known, y, pile, settings, start, watch=write_down, **how)
         set_head(student, fitted.layers, mean, std)
     # else the labelled-only head stays: nothing of the pile is in it, not even its mean
     state.ema.restart()

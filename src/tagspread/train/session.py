@@ -24,7 +24,7 @@ from tagspread.train.folder import RunFolder
 from tagspread.train.frozen import FeatureNet, on_features, whole_model
 from tagspread.train.gain import LABELLED_ONLY
 from tagspread.train.head import fit_head
-from tagspread.train.head_mode import as_features, fit_on_features, resolve_mode
+from tagspread.train.head_mode import as_features, fit_on_features, is_untrained, resolve_mode
 from tagspread.train.loop import train_loop
 from tagspread.train.problem import Problem
 from tagspread.train.stages import plan_stages, size_notes
@@ -36,6 +36,11 @@ ARGUMENTS_OF_LOSSES = ("logits", "targets", "weight", "reduction")  # which are 
 NO_GPU = (
     "there is no GPU and the pile has {:,} pictures: the network stays as it is and a head is fitted on what it sees; "
     "--mode full trains all of it."
+)
+
+UNTRAINED = (
+    "{} begins with random weights, and in mode 'head' it keeps them: what it sees means little. Take a pretrained "
+    "network, or mode 'full'."
 )
 
 
@@ -105,6 +110,8 @@ def run_training(
     notes = _check_everything(problem, config, method)
     if asked == "auto" and config.mode == "head":
         notes.append(NO_GPU.format(len(problem.pile)))
+    if config.mode == "head" and is_untrained(config):
+        notes.append(UNTRAINED.format(config.backbone))
     if tensorboard:
         _tensorboard_class()
     if resume and folder.is_run and not folder.checkpoint.exists():

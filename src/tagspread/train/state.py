@@ -167,13 +167,13 @@ class TrainState:
 
         n = stage.batch_labeled
         total = self.method.loss_labelled(output[:n], labels[:n], weight[:n], entry).sum()
-        means = self.config.reduction == "mean_mean"
-        if means:
+        if means := self.config.reduction == "mean_mean":
             total = total / n
         if stage.uses_pile:
             targets = Targets(labels[n:], weight[n:], places)
             entries = self.method.loss(output[n:], targets, entry, self.method_state)
-            total = total + self.config.pile_weight * entries.sum() / (stage.batch_pile if means else 1)
+            share = 1.0 if self.config.pile_weight is None else self.config.pile_weight
+            total = total + share * entries.sum() / (stage.batch_pile if means else 1)
         return total
 
     def train_mode(self) -> None:
