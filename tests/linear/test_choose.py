@@ -111,6 +111,21 @@ def test_a_large_pile_and_many_labelled_rows_are_represented_by_a_sample():
     assert choice.settings == run(known, y, pile, most_rows=40).settings
 
 
+@pytest.mark.parametrize(("most", "times"), [(1000, 1), (80, 10), (40, 10)])
+def test_a_sample_of_the_pile_weighs_as_much_as_all_of_it(monkeypatch, most, times):
+    known, y, pile = clusters(labelled=80)
+    weights = []
+
+    def watched(*rows_and, **options):
+        weights.append(rows_and[3].pile_weight)
+        return spread(*rows_and, **options)
+
+    monkeypatch.setattr(choose_module, "spread", watched)
+    run(known, y, pile, most_rows=most, grid=Grid(pile_weights=(0.5,)))
+    assert weights
+    assert set(weights) == {0.5 * times}
+
+
 def test_too_few_rows_to_hide_any():
     known, y, pile = clusters(labelled=1)
     choice = run(known, y, pile)

@@ -145,12 +145,15 @@ def choose(
         folds: into how many parts the labelled rows are dealt.
         seed: of the dealing, and of the sample of the pile.
         max_rounds: of each trial.
-        most_rows: a larger pile, or more labelled rows, are represented by a sample of that many.
+        most_rows: a larger pile, or more labelled rows, are represented by a sample of that many, which weighs as much
+            against the others as all of them.
     """
     grid = grid or Grid()
     usual = Settings(methods[0], grid.ridges[0], grid.pile_ridges[0], grid.pile_weights[0])
+    ratio = len(pile) / len(known)
     known, y = _sample(known, most_rows, seed, y)
     pile, _ = _sample(pile, most_rows, seed, y.new_empty(len(pile), 0))
+    thinned = ratio * len(known) / max(1, len(pile))  # a row of the sample stands for so many, against labelled ones
     dealt = _deal(known, y, min(folds, len(y)), seed)
     if not dealt:
         return Choice(replace(usual, pile_weight=min(grid.pile_weights)))
@@ -169,8 +172,9 @@ def choose(
     def together(settings: Settings) -> Trial:
         def fit(fold: _Fold) -> Layers:
             rounds, start = min(max_rounds, TRIAL_ROUNDS), fold.probes[settings.ridge]
+            as_heavy = replace(settings, pile_weight=settings.pile_weight * thinned)
             return spread(
-                fold.rows, fold.y, pile, settings, start, head=hasty, classes=classes, max_rounds=rounds
+                fold.rows, fold.y, pile, as_heavy, start, head=hasty, classes=classes, max_rounds=rounds
             ).layers
 
         return _try(settings, fit, dealt, y, trials)
