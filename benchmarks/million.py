@@ -3,8 +3,8 @@
     python benchmarks/million.py                       250,000, 500,000 and 1,000,000 rows x 256 features, 100 classes
     python benchmarks/million.py --rows 20000 40000    other sizes
 
-Each size runs in a process of its own, so that its peak memory is its own; 1 % of the rows are labelled. The pile is given
-its full weight, so that every row takes part whatever cross-validation says of it.
+Each size runs in a process of its own, so that its peak memory is its own; 1 % of the rows are labelled. The pile is
+given its full weight, so that every row takes part whatever cross-validation says of it.
 """
 
 from __future__ import annotations

@@ -52,7 +52,8 @@ def main() -> None:
                     split, replace(config, seed=seed), Path(folder, "run"), device=device, cache=arguments.cache
                 )
                 whole = time.perf_counter() - began
-            found.append((100 * run.metrics["labelled_only"]["mAP"], 100 * run.metrics["test"]["mAP"]))
+            both = (run.metrics.get("labelled_only", run.metrics["test"]), run.metrics["test"])  # one, without the pile
+            found.append(tuple(100 * figures["mAP"] for figures in both))
             line = {"p": share, "seed": seed, "probe": round(found[-1][0], 2), "cap": round(found[-1][1], 2)}
             line |= {"seconds": round(whole, 1), "fit_s": round(run.metrics["seconds"], 1)}
             lines.append(line | {"chosen": run.log[-1]["chosen"]})
