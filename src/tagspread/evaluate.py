@@ -22,10 +22,12 @@ from tagspread.core.metrics import (
 from tagspread.data.table import LabelTable, read_table
 from tagspread.errors import Blank, TagspreadError
 from tagspread.predict.artefact import update_artefact
-from tagspread.predict.chosen_on import DECIDING, KEY, TRAINING, in_common, remember
+from tagspread.predict.chosen_on import DECIDING, KEY, in_common, remember
 from tagspread.predict.decision import decide_on
 from tagspread.predict.tagger import Tagger
+from tagspread.train.again import count_trained, find_again, find_test_part
 from tagspread.train.folder import RunFolder
+from tagspread.wording import counted
 
 CONFIDENCE = 0.9
 Report = Callable[[int, int], None]
@@ -87,7 +89,7 @@ class Evaluation:
 
 def evaluate(
     tagger: Tagger,
-    labels: str | Path | LabelTable,
+    labels: str | Path | LabelTable | None = None,
     images: str | Path | None = None,
     *,
     table_options: dict[str, Any] | None = None,
@@ -99,20 +101,23 @@ def evaluate(
 
     Args:
         tagger: from ``ts.load(run)``.
-        labels: a table as in training, or one that was read already. Unknown entries count for nothing.
+        labels: a table as in training, or one that was read already; if not given, the pictures that the run was given
+            to test on, or put aside with ``test_share``. Unknown entries count for nothing.
         images: the folder that the table's paths start from; by default the one that was trained on.
         table_options: how to read the table, see :func:`~tagspread.data.table.read_table`.
         samples: how often the pictures are drawn anew for the intervals.
         progress: called with (done, total).
         mirror: average over each picture and its mirror image.
     """
+    if labels is None:
+        labels, _ = own_test_part(tagger, images)
     table = labels if isinstance(labels, LabelTable) else open_table(tagger, labels, images, table_options or {})
     y = table.aligned(tagger.classes, "the table" if isinstance(labels, LabelTable) else str(labels))
     logits, errors = score_table(tagger, table, progress, mirror)
     good = np.array([not error for error in errors])
     unreadable = [f"{path}: {error}" for path, error in zip(table.paths, errors, strict=True) if error]
     chosen_on = thresholds_chosen_on(tagger, table)
-    trained_on = _trained_on(tagger, table, chosen_on or 0)
+    trained_on = _trained_on(tagger, table)
     return figures(tagger, logits[good], y[good], unreadable, samples, trained_on=trained_on, chosen_on=chosen_on)
 
 
@@ -130,11 +135,18 @@ def decide_on_table(
     """Choose thresholds and calibration on a table of the user's and keep them in the run's ``labels.json``.
 
     Returns:
-        What was written: thresholds, where they came from, calibration.
+        What was written: thresholds, where they came from, calibration; ``["decision"]["trained_on"]`` of the pictures
+        were trained on with their labels, where a network is surer than anywhere else.
     """
     Policy.parse(policy)
     table = open_table(tagger, labels, images, table_options or {})
     y = table.aligned(tagger.classes, str(labels))
+    trained_on = _trained_on(tagger, table)
+    if trained_on == len(table):
+        raise TagspreadError(
+            f"the run was trained on everything that {labels} names ({counted(trained_on, 'picture')}), where it is "
+            "surer than anywhere else; choose thresholds on other labelled pictures."
+        )
     logits, errors = score_table(tagger, table, progress)
     good = np.array([not error for error in errors])
     source = f"{int(good.sum()):,} pictures of {Path(labels).name}"
@@ -142,6 +154,7 @@ def decide_on_table(
     facts = decide_on(logits[good], y[good], tagger.classes, policy, source, **how)
     used = [path for path, fine in zip(table.paths, good, strict=True) if fine]
     facts[KEY] = remember(used, DECIDING)
+    facts["decision"] |= {"trained_on": trained_on, "pictures": len(table)}
     update_artefact(tagger.artefact.path, lambda before: before | facts)
     return facts
 
@@ -151,7 +164,7 @@ def open_table(
 ) -> LabelTable:
     """Read a table for a run: its paths start from ``images``, by default the folder that the run was trained on."""
     if images is None:
-        images = _data(tagger).get("images")
+        images = _config(tagger, "data").get("images")
         if images is None or not Path(images).is_dir():
             raise TagspreadError(
                 f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
@@ -159,10 +172,21 @@ def open_table(
     return read_table(labels, images, **table_options)
 
 
-def _data(tagger: Tagger) -> dict[str, Any]:
-    """Return where a run's data came from, as far as it says so."""
+def own_test_part(tagger: Tagger, images: str | Path | None = None) -> tuple[LabelTable, str]:
+    """Return the pictures that a run was given, or put aside, to test on, and what they are called.
+
+    Args:
+        tagger: the run's.
+        images: the folder of pictures, if it is no longer where training found it.
+    """
+    moved = {} if images is None else {"images": str(images)}
+    return find_test_part(_config(tagger, "settings"), _config(tagger, "data") | moved, tagger.classes)
+
+
+def _config(tagger: Tagger, part: str) -> dict[str, Any]:
+    """Return how a run was trained, or where its data came from, as far as it says so."""
     folder = RunFolder(tagger.artefact.path)
-    return (folder.read_json("config.json").get("data") or {}) if folder.is_run else {}
+    return (folder.read_json("config.json").get(part) or {}) if folder.is_run else {}
 
 
 def thresholds_chosen_on(tagger: Tagger, table: LabelTable) -> int | None:
@@ -170,19 +194,13 @@ def thresholds_chosen_on(tagger: Tagger, table: LabelTable) -> int | None:
     return in_common(tagger.artefact.facts.get(KEY), table.paths)
 
 
-def _trained_on(tagger: Tagger, table: LabelTable, chosen_on: int) -> int:
-    """Return how many of a table's pictures are labelled in the run's own table, if that is still there."""
-    data = _data(tagger)
-    if not (data.get("labels") and data.get("images")) or data.get("test_share"):  # a share of them was put aside
-        return 0
+def _trained_on(tagger: Tagger, table: LabelTable) -> int:
+    """Return how many of a table's pictures were trained on with their labels, if the run's own are still there."""
     try:
-        own = read_table(data["labels"], data["images"], **(data.get("table_options") or {}))
+        again = find_again(_config(tagger, "settings"), _config(tagger, "data"), tagger.classes)
     except (TagspreadError, TypeError):
         return 0
-    labelled = {path.resolve() for path, known in zip(own.paths, own.labelled, strict=True) if known}
-    named = sum(path.resolve() in labelled for path in table.paths)
-    held_out = chosen_on if (tagger.artefact.facts.get(KEY) or {}).get("by") == TRAINING else 0
-    return max(0, named - held_out)  # what training chose by is in its table, but was kept from it
+    return count_trained(again.trained, table.paths)
 
 
 def score_table(

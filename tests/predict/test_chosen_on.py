@@ -58,9 +58,9 @@ def test_evaluate_says_so_after_decide(run, folder, tmp_path):
     (tmp_path / "half.csv").write_text("\n".join([lines[0], *lines[31:91]]) + "\n")
     call[3] = tmp_path / "half.csv"
     assert "chosen on 30 of them" in tagspread(*call)
-    tagspread("decide", tmp_path / "run", "--labels", folder / "labels.csv", "-q")
-    text = tagspread("evaluate", tmp_path / "run", "--labels", folder / "labels.csv", "--samples", 2)
-    assert "60 of them were trained on" in text  # who decides on training pictures is told both
+    tagspread("decide", tmp_path / "run", "--labels", tmp_path / "half.csv", "-q")
+    text = tagspread(*call)
+    assert "30 of them were trained on" in text  # who decides on training pictures is told both
     assert "chosen on these very pictures" in text
 
 

@@ -141,7 +141,10 @@ def _fill(tagger: Tagger, table: Path, images: Path, out: Path | None, watcher: 
 
 def evaluate(
     run: RunPath,
-    labels: Annotated[Path, typer.Option(help="Table with tags of pictures that were not trained on.")],
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="Table with tags of pictures that were not trained on; by default the run's test pictures."),
+    ] = None,
     images: Images = None,
     delimiter: Delimiter = "|",
     image_column: ImageColumn = None,
@@ -156,6 +159,7 @@ def evaluate(
 ) -> None:
     """Measure a run on labelled pictures that it was not trained on."""
     from tagspread.evaluate import evaluate as measure
+    from tagspread.evaluate import own_test_part
     from tagspread.predict.tagger import load
     from tagspread.train.console import Watcher
 
@@ -164,7 +168,11 @@ def evaluate(
     how: dict[str, Any] = {"table_options": options, "samples": samples, "progress": watcher.tagging, "mirror": mirror}
     with may_be_stopped("stopped"):
         try:
-            found = measure(load(run, device), labels, images, **how)
+            tagger, table = load(run, device), labels
+            if table is None:
+                table, words = own_test_part(tagger, images)
+                watcher.note(f"on the run's own {len(table):,} {words}, as no --labels are given:")
+            found = measure(tagger, table, images, **how)
         finally:
             watcher.close()
     if as_json:
@@ -203,6 +211,11 @@ def decide(
         finally:
             watcher.close()
     chosen = facts["decision"]
+    if seen := chosen["trained_on"]:
+        watcher.note(
+            f"note: {seen:,} of these {counted(chosen['pictures'], 'picture')} were trained on, so thresholds and "
+            "probabilities will be too sure elsewhere; better leave those out of the table"
+        )
     watcher.note(f"thresholds for {policy} on {chosen['chosen_on']}: {run / 'labels.json'}")
     if shared := chosen["classes_with_pooled_threshold"]:
         watcher.note(f"note: too few positives for a threshold of their own: {', '.join(shared)}")

@@ -1,0 +1,96 @@
+"""A run's labelled pictures, found again where training found them, and sorted into the same parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tagspread.data.decode import decode_all
+from tagspread.data.store import TensorStore
+from tagspread.data.table import LabelTable, read_table
+from tagspread.errors import TagspreadError
+from tagspread.methods import METHODS, get_method
+from tagspread.train.assemble import put_aside_for_testing
+from tagspread.train.console import Watcher
+from tagspread.train.problem import Problem
+
+TEST_TABLE, PUT_ASIDE = "test pictures", "labelled pictures that were put aside to test on"
+
+
+class Again(NamedTuple):
+    """The table that was trained on, and how its rows were sorted into parts."""
+
+    table: LabelTable
+    problem: Problem
+
+    @property
+    def trained(self) -> LabelTable:
+        """The pictures that were trained on with their labels."""
+        return self.table.select(self.problem.labelled)
+
+
+def find_again(
+    settings: dict[str, Any], data: dict[str, Any], classes: tuple[str, ...], *, pictures: bool = True
+) -> Again:
+    """Read a run's own table and sort its rows as training did.
+
+    Args:
+        settings: how it was trained, from its ``config.json``.
+        data: where the data came from, from there as well.
+        classes: its tags, which the columns of the table are brought into the order of.
+        pictures: also open the pictures, where that matters for how training sorted them.
+    """
+    if not data.get("labels") or not data.get("images"):
+        raise TagspreadError("the run was started from Python with its own data, and does not know where it is")
+    file, root = Path(data["labels"]), Path(data["images"])
+    for path, what in ((root, "folder of pictures"), (file, "table of labels")):
+        if not path.exists():
+            raise TagspreadError(f"the {what}, {path}, is no longer there")
+    table = read_for_run(file, root, data, classes)
+    return Again(table, _sort_again(settings, data, table, pictures))
+
+
+def find_test_part(settings: dict[str, Any], data: dict[str, Any], classes: tuple[str, ...]) -> tuple[LabelTable, str]:
+    """Return the pictures that a run was given, or put aside, to test on, and what they are called."""
+    if own := data.get("test_labels"):
+        return read_for_run(Path(own), Path(data["images"]), data, classes), TEST_TABLE
+    if not data.get("test_share"):
+        raise TagspreadError(
+            "the run kept no picture to test on; name some that it was not trained on with @labels.", labels=...
+        )
+    again = find_again(settings, data, classes)
+    return again.table.select(again.problem.test), PUT_ASIDE
+
+
+def read_for_run(file: Path, root: Path, data: dict[str, Any], classes: tuple[str, ...]) -> LabelTable:
+    """Read a table as the run reads its own."""
+    table = read_table(file, root, **(data.get("table_options") or {}))
+    return LabelTable(table.paths, classes, table.aligned(classes, str(file)))
+
+
+def count_trained(trained: LabelTable | None, paths: Iterable[Path]) -> int:
+    """Return how many pictures are among those that were trained on with their labels, as far as they are known."""
+    known = set() if trained is None else {path.resolve() for path in trained.paths}
+    return sum(path.resolve() in known for path in paths)
+
+
+def _sort_again(settings: dict[str, Any], data: dict[str, Any], table: LabelTable, pictures: bool) -> Problem:
+    """Sort the table's rows into parts by the very code that did so in training: the seed is in the settings."""
+    good = table.labelled
+    splits = data.get("test_share") or settings["selection"] == "held_out"
+    if splits and pictures:  # training left broken pictures out before, and so must we, or the parts would differ
+        thumbs = np.empty((len(table), 3, 1, 1), np.uint8)
+        good[[broken.index for broken in decode_all(list(table.paths), 1, thumbs)]] = False
+    nothing = TensorStore(np.zeros((len(table), 1), np.float32), "cpu")  # splitting asks for labels only
+    problem = Problem(nothing, table.y, table.classes, labelled=np.flatnonzero(good), pile=np.empty(0, np.int64))
+    if data.get("test_share"):
+        problem = put_aside_for_testing(problem, data["test_share"], settings["seed"], Watcher(quiet=True))
+    if settings["selection"] == "held_out":
+        problem = problem.hold_out(settings["held_out"], settings["seed"])
+    if settings["method"] in METHODS:
+        share = get_method(settings["method"], **settings["method_options"]).share_apart
+        problem = problem.set_apart(share, settings["seed"]) if share else problem
+    return problem
