@@ -2,8 +2,10 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from tagspread.demo import DemoSize, run_demo
+from tagspread.errors import TagspreadError
 from tagspread.train.console import Watcher
 
 
@@ -26,3 +28,19 @@ def test_the_command(tmp_path):
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert again.returncode == 2
     assert "holds another run" in again.stderr
+
+
+@pytest.mark.parametrize("there", ['{"tagspread": "0.1.0"}', "{}"])
+def test_the_runs_do_not_go_into_the_folder_of_another(there, tmp_path):
+    """Neither into a run's, nor among files of somebody else; and not half of them."""
+    (tmp_path / "config.json").write_text(there)
+    words = "holds another run" if "tagspread" in there else "holds files that are not of a run"
+    with pytest.raises(TagspreadError, match=words):
+        run_demo(tmp_path, DemoSize(canvases=100, test=10, epochs=1), 0, Watcher(quiet=True), overwrite=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "cap").mkdir()
+    (tmp_path / "cap" / "config.json").write_text('{"tagspread": "0.1.0"}')
+    with pytest.raises(TagspreadError, match="cap holds another run"):
+        run_demo(tmp_path, DemoSize(canvases=100, test=10, epochs=1), 0, Watcher(quiet=True))
+    assert not (tmp_path / "asl").exists()

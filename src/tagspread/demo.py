@@ -19,6 +19,7 @@ from tagspread.data.store import TensorStore
 from tagspread.errors import TagspreadError
 from tagspread.train.config import TrainConfig
 from tagspread.train.console import Watcher
+from tagspread.train.folder import RunFolder
 from tagspread.train.problem import Problem
 from tagspread.train.session import Run, choose_device, run_training
 
@@ -44,6 +45,8 @@ SETTINGS: dict[str, Any] = {
     "ema_decay": 0.99,
     "evaluate_every": 5,
 }
+
+RUNS = {"asl": "labelled only", "cap": "CAP"}  # method, which is also the folder's name, and title
 
 
 def demo_problem(size: DemoSize, seed: int) -> Problem:
@@ -79,15 +82,27 @@ def export_folder(folder: Path, size: DemoSize, seed: int) -> None:
         (folder / f"{name}.csv").write_text("\n".join([",".join(("image", *CLASSES)), *lines]) + "\n", encoding="utf-8")
 
 
+def _check_free(out: Path, overwrite: bool) -> None:
+    """Raise unless the two runs may go there: other people's files, and other runs, are not mixed with ours."""
+    folder = RunFolder(out)
+    if folder.is_run:
+        raise TagspreadError(f"{out} holds another run; give another folder for the demo's two.")
+    if not out.is_dir() or any(file.name not in RUNS for file in out.iterdir()):
+        folder.check_free(overwrite=False)
+    for name in RUNS:
+        RunFolder(out / name).check_free(overwrite)
+
+
 def run_demo(out: Path, size: DemoSize, seed: int, watcher: Watcher, overwrite: bool = False) -> dict[str, Run]:
     """Train labelled-only and CAP; return both runs, in folders below ``out``."""
+    _check_free(out, overwrite)
     problem = demo_problem(size, seed)
     watcher.note(
         f"{len(problem.labelled)} canvases labelled, {len(problem.pile):,} unlabelled, {len(problem.test):,} to test. "
         f"{len(CLASSES)} digits, the rarest on {(problem.y[problem.labelled] == 1).sum(0).min()} labelled canvases"
     )
     runs = {}
-    for method, title in (("asl", "labelled only"), ("cap", "CAP")):
+    for method, title in RUNS.items():
         watcher.note(f"training: {title}")
         config = TrainConfig(
             method=method,

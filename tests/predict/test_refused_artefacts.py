@@ -30,7 +30,10 @@ def other_weights(run):
 
 WRONG = {
     "no weights": (lambda run: (run / "ema.safetensors").unlink(), "has no ema.safetensors, the weights that"),
-    "no labels.json": (lambda run: (run / "labels.json").unlink(), "has no labels.json"),
+    "no labels.json": (
+        lambda run: (run / "labels.json").unlink(),
+        "has no labels.json, though its training",
+    ),
     "changed weights": (other_weights, "is not the file that training wrote"),
     "a class more": (change_facts(classes=lambda facts: [*facts["classes"], "hat"]), "11 classes but 10 thresholds"),
     "a class less": (change_facts(classes=lambda facts: facts["classes"][1:]), "9 classes but 10 thresholds"),
@@ -98,3 +101,24 @@ def test_a_newer_run_is_not_gone_on_with(run, tmp_path):
     (tmp_path / "run" / "labels.json").write_text("{")  # going on mends that
     assert CliRunner().invoke(app, ["train", "--resume", str(tmp_path / "run"), "--device", "cpu", "-q"]).exit_code == 0
     assert json.loads((tmp_path / "run" / "labels.json").read_text())["format"] == FORMAT
+
+
+def test_a_finished_run_is_left_as_it_is_and_a_lost_labels_json_made_anew(run, folder, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    first = json.loads((copy / "labels.json").read_text())
+    call = CliRunner().invoke
+    call(app, ["decide", str(copy), "--labels", str(folder / "test.csv"), "--policy", "precision:0.9"])
+    decided, before = (copy / "labels.json").read_text(), contents(copy)
+    assert json.loads(decided)["decision"]["policy"] == "precision:0.9"
+    result = call(app, ["train", "--resume", str(copy), "--device", "cpu"])
+    assert result.exit_code == 0
+    assert f"{copy} is already finished; nothing was changed" in result.output
+    assert contents(copy) == before
+    (copy / "ema.safetensors").write_bytes(b"lost")  # is made anew from the checkpoint, for which the decision holds
+    assert call(app, ["train", "--resume", str(copy), "--device", "cpu"]).exit_code == 0
+    assert (copy / "labels.json").read_text() == decided
+    for spoil in (lambda file: file.unlink(), lambda file: file.write_text("{")):
+        spoil(copy / "labels.json")
+        assert call(app, ["train", "--resume", str(copy), "--device", "cpu"]).exit_code == 0
+        assert json.loads((copy / "labels.json").read_text()) == first

@@ -96,9 +96,13 @@ def test_stopped_at_any_step_and_resumed_gives_the_same_weights(at, problem, tin
 
 def test_resuming_a_finished_run_changes_nothing(problem, tiny, silent, tmp_path):
     run = run_training(problem, tiny(), tmp_path / "run", watcher=silent)
+    facts = (run.path / "labels.json").read_text().replace('"policy": "match"', '"policy": "mine"')
+    (run.path / "labels.json").write_text(facts)
     again = run_training(problem, tiny(), tmp_path / "run", resume=True, watcher=silent)
     assert_same(weights(run), weights(again))
     assert again.log == run.log
+    assert again.metrics == json.loads((run.path / "metrics.json").read_text())
+    assert '"policy": "mine"' in (run.path / "labels.json").read_text()
 
 
 def test_a_checkpoint_of_other_data_or_settings_is_refused(problem, tiny, silent, tmp_path):

@@ -98,6 +98,8 @@ def train(
     if resume is not None:
         if settings or overwrite or cache or out or any(value is not None for value in data.values()):
             raise TagspreadError("--resume goes on with the run as it was started; give no other setting or data.")
+        if _already_finished(resume):
+            return
         arguments = _of_run(resume)
     else:
         if images is None or labels is None or out is None:
@@ -109,6 +111,19 @@ def train(
         keep_better |= arguments.pop("keep_better", False)
         run = run_train(tensorboard=tensorboard, keep_better=keep_better, **arguments, **how)
     _tell(run)
+
+
+def _already_finished(folder: Path) -> bool:
+    """Say so if a run needs no going on with; its pictures need not be there for that."""
+    from tagspread.predict.artefact import check_resumable
+    from tagspread.train.session import ALREADY, finished_run
+
+    check_resumable(folder)
+    if (run := finished_run(folder)) is None:
+        return False
+    say(ALREADY.format(folder))
+    _tell(run)
+    return True
 
 
 def _tell(run: Run) -> None:

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 
 from tagspread._version import __version__
 from tagspread.core.calibrate import Calibration
-from tagspread.errors import TagspreadError
+from tagspread.errors import Both, TagspreadError
 from tagspread.methods import METHODS, get_method
 from tagspread.train.folder import RunFolder
 from tagspread.vision.backbones import TagNet, build_network
@@ -125,13 +125,32 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         facts = json.loads((path / FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        why = "training has not finished" if RunFolder(path).is_run else "it is not the folder of a run"
-        raise TagspreadError(f"{path} has no {FILE}: {why}.") from None
+        raise _lacks_file(RunFolder(path)) from None
     except (OSError, ValueError) as error:
         raise TagspreadError(f"{path / FILE} cannot be read ({error}).") from None
     if not isinstance(facts, dict):
         raise TagspreadError(f"{path / FILE} is damaged: it holds no JSON object.")
     return facts
+
+
+def _lacks_file(run: RunFolder) -> TagspreadError:
+    if not run.is_run:
+        return TagspreadError(f"{run.path} has no {FILE}: it is not the folder of a run.")
+    if not (run.path / "metrics.json").exists():
+        return TagspreadError(f"{run.path} has no {FILE}: training has not finished.")
+    return TagspreadError(
+        f"{run.path} has no {FILE}, though its training has finished; copy it there, or make it anew with @resume.",
+        resume=Both("ts.train(..., resume=True)", f"tagspread train --resume {run.path}"),
+    )
+
+
+def is_whole(run: str | Path) -> bool:
+    """Say whether a run has a tagger that nothing is wrong with, as far as can be told without loading it."""
+    try:
+        check_weights(read_artefact(run))
+    except TagspreadError:
+        return False
+    return True
 
 
 def load_network(artefact: Artefact, device: torch.device) -> TagNet:

@@ -87,9 +87,7 @@ def read_run(run: str | Path) -> Told:
     if not folder.path.is_dir():
         raise TagspreadError(f"there is no folder {folder.path}; give the folder of a run.")
     config, missing = folder.read_json("config.json"), list[Missing]()
-    finished = (folder.path / FILE).exists()
-    if not finished and (folder.path / "metrics.json").exists():
-        raise TagspreadError(f"{folder.path} has no {FILE}, though its training has finished; copy it there.")
+    finished = any((folder.path / name).exists() for name in (FILE, "metrics.json"))
     if not finished:
         missing.append(Missing("Everything about single tags", f"the run has no {FILE}: training has not finished"))
     artefact = read_artefact(folder.path) if finished else None

@@ -14,6 +14,7 @@ from tagspread.core.metrics import mean_average_precision, mean_average_precisio
 from tagspread.data.read import LEDGER_COLUMNS
 from tagspread.ledger.book import FILE as LEDGER
 from tagspread.ledger.book import ledger_lines
+from tagspread.predict.artefact import is_whole
 from tagspread.predict.decision import facts_of_run
 from tagspread.train.folder import RunFolder
 from tagspread.train.frozen import whole_model
@@ -78,8 +79,9 @@ def finish(
     folder.write_json("metrics.json", metrics)
     if state.targets is not None:
         _write_ledger(problem, folder, state, images)
-    facts = facts_of_run(problem, config, network, shipped.file, shipped.logits)
-    folder.write_json("labels.json", facts | {"network": shipped.name})
+    if not is_whole(folder.path):  # one that fits these weights is of an earlier end, and may hold the user's decisions
+        facts = facts_of_run(problem, config, network, shipped.file, shipped.logits)
+        folder.write_json("labels.json", facts | {"network": shipped.name})
     return metrics
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from tagspread._version import __version__
 from tagspread.errors import Blank, TagspreadError, did_you_mean
 from tagspread.methods import get_method
 from tagspread.methods.base import Labelled, Method
+from tagspread.predict.artefact import is_whole
 from tagspread.train.config import LOSSES, TrainConfig
 from tagspread.train.console import Watcher
 from tagspread.train.finish import finish
@@ -37,6 +39,7 @@ NO_GPU = (
     "there is no GPU and the pile has {:,} pictures: the network stays as it is and a head is fitted on what it sees; "
     "--mode full trains all of it."
 )
+ALREADY = "{} is already finished; nothing was changed."
 
 UNTRAINED = (
     "{} begins with random weights, and in mode 'head' it keeps them: what it sees means little. Take a pretrained "
@@ -51,6 +54,18 @@ class Run:
     path: Path
     metrics: dict[str, Any]
     log: list[dict[str, Any]]
+
+
+def finished_run(path: str | Path) -> Run | None:
+    """Return the run in a folder, if it was finished and nothing of it is missing or damaged; else None."""
+    folder = RunFolder(path)
+    if not is_whole(path):
+        return None
+    try:
+        lines = (folder.path / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        return Run(folder.path, folder.read_json("metrics.json"), [json.loads(line) for line in lines])
+    except (OSError, ValueError):
+        return None
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -128,6 +143,9 @@ def run_training(
                     watcher.note(f"note: {note}")
             learnt, state = _ready(network, problem, config, folder, device, watcher, cache, fresh=not resume)
             state.begin_from(resume, None if after is None else RunFolder(after).checkpoint)
+            if resume and (done := finished_run(folder.path)) is not None:
+                watcher.note(ALREADY.format(folder.path))
+                return done
             train_loop(learnt, state, watcher, _recorder(folder, state, tensorboard))
             how: dict[str, Any] = {"keep_better": keep_better, "images": (about or {}).get("images")}
             return Run(folder.path, finish(problem, learnt, network, folder, state, **how), state.log)
