@@ -30,6 +30,9 @@ from tagspread.train.folder import RunFolder
 from tagspread.wording import counted
 
 CONFIDENCE = 0.9
+FEWEST = (
+    5  # positives for an interval: drawn anew, one that was ranked first always is so again, as if that were sure
+)
 Report = Callable[[int, int], None]
 
 
@@ -272,8 +275,8 @@ def _per_class(
             positives=int(true[k]),
             known=int(known[:, k].sum()),
             ap=_or_none(ap[k]),
-            ap_low=_or_none(low[k]),
-            ap_high=_or_none(high[k]),
+            ap_low=_or_none(low[k]) if true[k] >= FEWEST else None,
+            ap_high=_or_none(high[k]) if true[k] >= FEWEST else None,
             threshold=_or_none(tagger.thresholds[k]),
             chosen=int(predicted[k]),
             precision=_share(hits[k], predicted[k]),

@@ -83,6 +83,7 @@ def test_evaluate(run, folder, tmp_path):
     assert "and 2 more that cannot be read" in text
     assert "left out of the mAP: 2, 3, 4" in text
     assert "1 of 1" in text  # one label is known
+    assert text.count("too few") == 2  # for an interval
 
 
 def test_decide(run, folder, tmp_path):

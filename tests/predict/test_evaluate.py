@@ -8,7 +8,7 @@ from sklearn.metrics import average_precision_score, precision_recall_fscore_sup
 import tagspread as ts
 from tagspread.core.metrics import average_precision_interval
 from tagspread.data.table import LabelTable
-from tagspread.evaluate import decide_on_table, evaluate
+from tagspread.evaluate import FEWEST, decide_on_table, evaluate
 from tests.predict.conftest import write_csv
 
 
@@ -31,7 +31,7 @@ def test_figures_equal_scikit_learn(tagger, run, folder, drawn):
         assert one.threshold == pytest.approx(tagger.thresholds[k])
         if present[k]:
             assert one.ap == pytest.approx(average_precision_score(y[:, k], said.probabilities[:, k]))
-            assert 0 <= (one.ap_low or 0) <= (one.ap or 0) <= (one.ap_high or 0) <= 1
+            assert one.positives < FEWEST or 0 <= (one.ap_low or 0) <= (one.ap or 0) <= (one.ap_high or 0) <= 1
             assert one.recall == pytest.approx(recall[k])
             assert one.f1 == pytest.approx(f1[k])
         if one.chosen:
@@ -61,6 +61,14 @@ def test_broken_pictures_are_named_and_left_out(tagger, folder, drawn, tmp_path)
 def test_pictures_that_were_trained_on_are_counted(tagger, folder):
     assert evaluate(tagger, folder / "test.csv", samples=2).trained_on == 0
     assert evaluate(tagger, folder / "labels.csv", samples=2).trained_on == 60
+
+
+def test_a_handful_of_positives_claims_no_certainty(tagger, folder, drawn, tmp_path):
+    rows = [[f"p{i:03}.png", int(i < 60 + FEWEST), int(i < 59 + FEWEST)] for i in range(60, 120)]
+    few = evaluate(tagger, write_csv(tmp_path / "t.csv", ["image", "0", "1"], rows), folder, samples=20).classes
+    assert [one.positives for one in few[:2]] == [FEWEST, FEWEST - 1]
+    assert None not in (few[0].ap_low, few[0].ap_high, few[1].ap)
+    assert (few[1].ap_low, few[1].ap_high) == (None, None)
 
 
 def test_bad_tables_are_refused(tagger, folder, tmp_path):

@@ -67,7 +67,7 @@ def test_all_text_is_escaped():
     for drawn in (
         line_chart(BAD, [Series(BAD, [(1, 1.0)])], lambda _: BAD),
         legend([Series(BAD, [])]),
-        bar_strip(BAD, 0.5, 0.4, 0.6, [0, 1]),
+        bar_strip(BAD, 0.5, (0.4, 0.6), [0, 1]),
         dot_strip(BAD, 0.5, (0.4, 0.6), (0.5, 0.6), [0, 1]),
         histogram(BAD, [Heap(BAD, np.array([0.5]))], 0.5),
         reliability(BAD, [(Series(BAD, [(0.5, 0.5)]), [(0.4, 0.6)], [BAD])]),
@@ -78,9 +78,10 @@ def test_all_text_is_escaped():
 
 
 def test_strips_lie_where_the_shares_say():
-    tree = parsed(bar_strip("words", 0.25, 0.1, 0.4, [0, 0.5]))
+    tree = parsed(bar_strip("words", 0.25, (0.1, 0.4), [0, 0.5]))
     assert next(tree.iter("rect")).get("width") == "25.00%"
     assert {line.get("x1") for line in tree.iter("line")} == {"0.00%", "50.00%", "10.00%", "40.00%"}
+    assert len(list(parsed(bar_strip("words", 0.25, None, [])).iter("line"))) == 0
     signs = parsed(dot_strip("words", 0.25, None, (0.5, 1.7), [])).findall("svg")
     assert [sign.get("x") for sign in signs] == ["25.00%", "50.00%"]
     nothing = parsed(dot_strip("words", None, None, None, [0.5]))

@@ -110,6 +110,7 @@ def test_held_out_figures_come_with_a_warning(problem, tiny, silent, tmp_path):
         ({"method_options": [1]}, r"method_options is \[1\]; give a mapping"),
         ({"cutout": 2}, "cutout is 2"),
         ({"epochs": 2.5}, "epochs is 2.5; give a whole number"),
+        ({"image_size": 15}, "image_size is 15; give at least 16 pixels"),
         ({"epochs": True}, "epochs is True"),
     ],
 )

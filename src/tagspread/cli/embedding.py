@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tagspread.cli.common import Quiet, may_be_stopped, say
+from tagspread.vision.sizes import SMALLEST
 
 
 def embed(
@@ -17,7 +18,7 @@ def embed(
     weights: Annotated[str, typer.Option(help="pretrained or a file.")] = "pretrained",
     image_size: Annotated[
         int | None,
-        typer.Option(min=16, help="Side to which pictures are resized; what suits the network if not given."),
+        typer.Option(min=SMALLEST, help="Side to which pictures are resized; what suits the network if not given."),
     ] = None,
     mirror: Annotated[bool, typer.Option("--mirror/--no-mirror", help="Average with the mirror image.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",

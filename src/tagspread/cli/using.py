@@ -228,10 +228,10 @@ def _show(found: Evaluation, console: Console) -> None:
     table = Table("tag", "pictures", "AP", "90 %", "threshold", "precision", "recall", "F1")
     for one in sorted(found.classes, key=lambda figures: -1 if figures.ap is None else figures.ap, reverse=True):
         number = str(one.positives) if one.known == found.pictures else f"{one.positives} of {one.known}"
-        ends = "" if one.ap is None else f"{_per_cent(one.ap_low)}-{_per_cent(one.ap_high)}"
+        ends = "too few" if one.ap_low is None else f"{_per_cent(one.ap_low)}-{_per_cent(one.ap_high)}"
         cut = "never" if one.threshold is None else f"{one.threshold:.3f}"
         shares = map(_per_cent, (one.precision, one.recall, one.f1))
-        table.add_row(one.name, number, _per_cent(one.ap), ends, cut, *shares)
+        table.add_row(one.name, number, _per_cent(one.ap), "" if one.ap is None else ends, cut, *shares)
     console.print(table)
     if found.map is not None:
         say(f"mAP {_per_cent(found.map)} (90 % interval {_per_cent(found.map_low)} to {_per_cent(found.map_high)})")

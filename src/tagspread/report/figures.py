@@ -138,18 +138,19 @@ def share_strips(rows: Sequence[ClassRow]) -> Strips | None:
 
 
 def precision_strips(rows: Sequence[ClassRow]) -> Strips | None:
-    """Return the average precision of each tag with its interval, the best first."""
+    """Return the average precision of each tag with its interval where there are enough pictures, the best first."""
     shown = [(row, row.measured) for row in rows if row.measured is not None and row.measured.ap is not None]
     if not shown:
         return None
     quarters = [0, 0.25, 0.5, 0.75, 1]
     strips = []
     for row, found in sorted(shown, key=lambda pair: -(pair[1].ap or 0)):
-        value, low, high = (end or 0.0 for end in (found.ap, found.ap_low, found.ap_high))
-        label = (
-            f"{row.name}: average precision {hundredths(value)}, 90 % interval {hundredths(low)} to {hundredths(high)}"
-        )
-        strips.append((row.place, row.name, bar_strip(label, value, low, high, quarters), hundredths(value)))
+        value, ends, interval = found.ap or 0.0, None, "too few pictures for an interval"
+        if found.ap_low is not None and found.ap_high is not None:
+            ends = (found.ap_low, found.ap_high)
+            interval = f"90 % interval {hundredths(ends[0])} to {hundredths(ends[1])}"
+        label = f"{row.name}: average precision {hundredths(value)}, {interval}"
+        strips.append((row.place, row.name, bar_strip(label, value, ends, quarters), hundredths(value)))
     return Strips(strips, [(100 * mark, f"{100 * mark:g}") for mark in quarters])
 
 

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from tagspread._version import __version__
 from tagspread.data.table import LabelTable
 from tagspread.errors import Both, TagspreadError
+from tagspread.evaluate import FEWEST
 from tagspread.predict.artefact import check_weights
 from tagspread.predict.tables import check_output, in_one_motion
 from tagspread.predict.tagger import load
@@ -119,6 +120,7 @@ def _content(told: Told, looked: Looked | None, trained: LabelTable | None) -> d
         "pile": pile_figures(told),
         "shares": share_strips(rows),
         "precision": precision_strips(rows),
+        "fewest": FEWEST,
         "judged_on": None if looked is None else f"{looked.figures.pictures:,} {looked.part.words}",
         "reliability": reliability_figures(told, looked),
         "fitted": told.artefact is not None and bool(told.artefact.facts["calibration"].get("fitted_on")),

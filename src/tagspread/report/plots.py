@@ -153,10 +153,10 @@ def legend(series: Sequence[Series]) -> Markup:
     return Markup('<ul class="legend">{}</ul>').format(_joined(items))
 
 
-def bar_strip(label: str, value: float, low: float, high: float, marks: Sequence[float]) -> Markup:
-    """Return one bar from 0 with its interval, all as shares of the width."""
+def bar_strip(label: str, value: float, ends: tuple[float, float] | None, marks: Sequence[float]) -> Markup:
+    """Return one bar from 0 with its interval, if it has one; all as shares of the width."""
     bar = Markup('<rect class="bar" x="0" y="6" width="{:.2f}%" height="12" rx="2"/>').format(100 * value)
-    return _strip(label, marks, bar, _whisker(low, high))
+    return _strip(label, marks, bar, *([] if ends is None else [_whisker(*ends)]))
 
 
 def dot_strip(

@@ -19,7 +19,7 @@ from tagspread.errors import TagspreadError, check_choice, did_you_mean
 from tagspread.methods import find_method
 from tagspread.methods.from_file import whole_name
 from tagspread.vision.augment import OPERATIONS, Views
-from tagspread.vision.sizes import picture_size
+from tagspread.vision.sizes import SMALLEST, picture_size
 
 LOSSES: dict[str, Callable[..., Tensor]] = {"asl": asl_loss, "bce": bce_loss}
 
@@ -105,6 +105,8 @@ class TrainConfig:
         for name in _AT_LEAST_ONE:
             if (value := getattr(self, name)) is not None and value < 1:
                 raise TagspreadError(f"{name} is {value}; give a whole number of at least 1.")
+        if self.image_size < SMALLEST:
+            raise TagspreadError(f"image_size is {self.image_size}; give at least {SMALLEST} pixels.")
         for name in ("warmup_epochs", "epochs", "seed", "lr", "lr_head", "weight_decay", "pile_weight"):
             if (value := getattr(self, name)) is not None and not 0 <= value < math.inf:
                 raise TagspreadError(f"{name} is {value}; give a number of at least 0.")
@@ -138,7 +140,6 @@ class TrainConfig:
 
 
 _AT_LEAST_ONE = (
-    "image_size",
     "batch",
     "score_batch",
     "evaluate_every",

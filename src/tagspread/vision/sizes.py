@@ -7,6 +7,7 @@ worth 2.7 mAP for ``tf_efficientnet_lite2`` (docs/benchmarks.md).
 
 from __future__ import annotations
 
+SMALLEST = 16  # pixels: in fewer there is nothing to see
 LEAST = 288
 MORE = 1.1  # than in training
 STEP = 32  # by which convolutional networks halve five times
