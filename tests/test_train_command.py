@@ -124,6 +124,7 @@ def test_bad_calls_are_one_message_and_exit_code_2(folder, uninterrupted, tmp_pa
         ([*start(folder, tmp_path / "x"), "--set", "ephocs=3"], "Did you mean 'epochs'"),
         ([*start(folder, tmp_path / "x"), "--set", "nonsense"], "NAME=VALUE"),
         ([*start(folder, tmp_path / "x"), "--set", "out=3"], "there is no setting 'out'"),
+        ([*start(folder, tmp_path / "x"), "--test-share", "1.5"], "--test-share is 1.5; give a share between 0 and 1"),
     ]:
         result = run(*arguments)
         assert result.returncode == 2, result.stderr

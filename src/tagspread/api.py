@@ -71,6 +71,8 @@ def train(
         The run: ``run.path``, ``run.metrics``, ``run.log``.
     """
     config = make_config(preset, method=method, **settings)
+    if test_share is not None and not 0 < test_share < 1:
+        raise TagspreadError(f"@test_share is {test_share}; give a share between 0 and 1.", test_share=...)
     if resume:  # before pictures are decoded, which may take long
         check_resumable(out)
     else:

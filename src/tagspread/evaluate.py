@@ -30,9 +30,7 @@ from tagspread.train.folder import RunFolder
 from tagspread.wording import counted
 
 CONFIDENCE = 0.9
-FEWEST = (
-    5  # positives for an interval: drawn anew, one that was ranked first always is so again, as if that were sure
-)
+FEWEST = 5  # positives for an interval: drawn anew, one that was ranked first always is so again, as if that were sure
 Report = Callable[[int, int], None]
 
 
@@ -218,7 +216,7 @@ def score_table(
             progress(len(errors), len(table))
     if not any(not error for error in errors):
         raise TagspreadError(
-            f"none of the {len(errors)} pictures can be read (the first is {table.paths[0]}: {errors[0]}); "
+            f"none of the {len(errors):,} pictures can be read (the first is {table.paths[0]}: {errors[0]}); "
             "do the table's paths start from another folder? Give it with @images.",
             images=Blank("DIR"),
         )

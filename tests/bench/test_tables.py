@@ -154,6 +154,22 @@ def test_markdown_has_the_paper_beside_each_cell():
     assert "- a note" in text
 
 
+def test_only_what_is_in_the_tables_is_explained(tmp_path):
+    marks = ("published", "gap to", "†", "≈")
+    for dataset, methods, there in (
+        ("demo", ("cap", "bce"), ()),
+        ("voc", ("cap", "bce"), ("published", "gap to")),
+        ("voc", ("cap", "dicap"), ("published", "gap to", "†")),
+    ):
+        records = [done(method, 0.05, 1, 0.6 + k / 10) | {"dataset": dataset} for k, method in enumerate(methods)]
+        write_tables(tmp_path, dataset, build_tables(dataset, records, []), records)
+        for name in ("table.md", "table.html"):
+            text = re.sub(r"(?i)best epoch of student.*?</?p|published code.*", "", (tmp_path / name).read_text())
+            assert tuple(mark for mark in marks if mark in text.lower()) == there, (dataset, name)
+    tied = [done(method, 0.05, seed, 0.6 + seed / 10) for method in ("cap", "bce") for seed in (1, 2)]
+    assert "≈: within" in str(html("voc", build_tables("voc", tied, []), []))
+
+
 def test_csv_is_one_line_per_cell():
     lines = list(csv.DictReader(io.StringIO(comma_separated(some_tables()[0]))))
     assert len(lines) == 2 * 2 * 2

@@ -251,12 +251,19 @@ def test_run_check_as_json(folder):
 def test_a_table_that_cannot_be_read_is_one_of_the_problems(folder):
     write(folder, "p01.png,sea,too many", "p02.png,sand")
     (folder / "p30.png").write_bytes(b"")
+    (folder.parent / "none.csv").write_text("")
     code, text = run(folder, folder.parent / "labels.csv", folder.parent / "none.csv", as_json=True)
     facts = json.loads(text)
     assert code == 2
     assert [problem["kind"] for problem in facts["problems"]] == ["table", "table", "empty_file"]
     assert "line 2" in facts["problems"][0]["message"]
     assert "none.csv" in facts["problems"][1]["message"]
+
+
+def test_a_table_that_is_not_there_is_one_message(folder):
+    for labels, test in (("none.csv", None), ("labels.csv", "none.csv")):
+        with pytest.raises(TagspreadError, match=r"there is no file .*none\.csv"):
+            run(folder, folder.parent / labels, test and folder.parent / test)
 
 
 def test_no_folder(tmp_path):

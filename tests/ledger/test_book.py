@@ -1,6 +1,7 @@
 """The ledger against a checkpoint's own tensors, and what happens to one that was changed."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -104,8 +105,16 @@ def test_another_header_and_no_ledger_and_no_run(run, tmp_path):
     with pytest.raises(ValueError, match="cannot be read"):
         read_ledger(tmp_path)
     (tmp_path / "pseudo_labels.csv").unlink()
-    with pytest.raises(ValueError, match=r"has no pseudo_labels.csv: training has not finished, or it made no use"):
+    with pytest.raises(ValueError, match=r"has no pseudo_labels.csv: training has not finished\."):
         read_ledger(tmp_path)
+    for gain, words in (
+        ({}, "this run made no use of the untagged pictures."),
+        ({"gain": {"left_out": "no gain"}}, "this run made no use of the untagged pictures, as no gain."),
+        ({"gain": {"difference": 0.1}}, "it has gone since the run wrote it"),
+    ):
+        (tmp_path / "metrics.json").write_text(json.dumps(gain))
+        with pytest.raises(ValueError, match=words):
+            read_ledger(tmp_path)
     with pytest.raises(ValueError, match="is not the folder of a run"):
         read_ledger(tmp_path / "nothing")
 

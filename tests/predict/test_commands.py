@@ -47,6 +47,14 @@ def test_predict_shows_tags_without_a_file(run, tagger, folder):
     ]
 
 
+def test_what_cannot_be_read_is_said_once(run, folder):
+    result = CliRunner().invoke(app, ["predict", str(run), str(folder / "broken.png")])
+    assert isinstance(result.exception, TagspreadError)
+    assert result.output == ""  # all is in the error
+    text = tagspread("predict", run, folder / "broken.png", folder / "p000.png")
+    assert [line.partition(":")[0].split("/")[-1] for line in text.splitlines()] == ["broken.png", "p000.png"]
+
+
 def test_predict_a_list_to_json_quietly(run, folder, tmp_path):
     (folder / "list.txt").write_text("p003.png\np001.png\n")
     text = tagspread("predict", run, folder / "list.txt", "-o", tmp_path / "t.jsonl", "--threshold", 0, "-q")

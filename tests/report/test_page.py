@@ -2,13 +2,19 @@ import html
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import tagspread as ts
 from tagspread.evaluate import evaluate
-from tagspread.report.page import write_report
+from tagspread.ledger.book import read_ledger
+from tagspread.linear.choose import choose
+from tagspread.report.looked import Example
+from tagspread.report.page import _title, write_report
+from tagspread.train import head_mode
+from tagspread.train.gain import gain_in_words
 from tests.report.conftest import EVIL, file_name
 
 OUTSIDE = re.compile(r"""(?:src|href|action|data)\s*=\s*["'](?!data:|#)|url\(|@import|https?://""", re.IGNORECASE)
@@ -171,3 +177,31 @@ def test_a_head_on_a_frozen_network_has_rounds_and_no_epochs(folder, tmp_path):
     assert "<dt>lr</dt>" not in said
     assert "<dt>pile_weight</dt>" in said
     assert "were never fitted to labels" in said
+
+
+def test_a_head_that_left_the_pile_out_shows_nothing_of_it(folder, tmp_path, monkeypatch):
+    def without_pile(*arguments: Any, **options: Any) -> Any:
+        found = choose(*arguments, **options)
+        return replace(found, settings=replace(found.settings, pile_weight=0.0))
+
+    monkeypatch.setattr(head_mode, "choose", without_pile)
+    settings: dict[str, Any] = {"backbone": "small", "weights": "none", "image_size": 24, "mode": "head"}
+    more: dict[str, Any] = {"test_labels": folder / "test.csv", "device": "cpu", "quiet": True}
+    run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **settings, **more)
+    words = "he untagged pictures were left out: cross-validation on the labelled ones could show no gain from them"
+    assert gain_in_words(run.metrics) == "t" + words
+    text = write_report(run.path, device="cpu").path.read_text()
+    assert f"T{words}." in text
+    for pile in ("Untagged pictures", "assigned to the untagged", "pseudo-label", ">changes<", "no difference"):
+        assert pile not in text, pile
+    with pytest.raises(ts.TagspreadError, match="this run made no use of the untagged pictures, as cross-validation"):
+        read_ledger(run.path)
+
+
+def test_pictures_below_the_threshold_are_not_called_sure():
+    def example(chosen: bool) -> Example:
+        return Example("a.png", 0.2, 1, chosen, "")
+
+    assert _title("sure", [example(True)])[0] == "Most confident"
+    assert _title("sure", [example(True), example(False)])[0] == "Highest scores"
+    assert _title("missed", [example(False)])[0] == "Labelled, but not chosen"

@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 import tagspread as ts
-from tagspread.evaluate import decide_on_table
+from tagspread.evaluate import ClassFigures, decide_on_table
 from tagspread.report.gather import read_run
 from tagspread.report.known import find_known
 from tagspread.report.page import write_report
@@ -39,6 +39,21 @@ def test_whether_the_pile_helped_is_said_in_the_words_of_training(run):
     unknown = replace(told, metrics={"gain": {"not_measured": "nothing was kept"}})
     assert sentences(unknown, None, []) == []
     assert notes(unknown, None, [])[0].endswith("is not known: nothing was kept.")
+
+
+def test_what_is_level_is_no_ranking(run):
+    told: Any = read_run(run)
+    figures = ClassFigures("", 1, 40, 1.0, None, None, 0.5, 1, 1.0, 1.0, 1.0)
+    rows = [
+        replace(row, measured=replace(figures, ap=ap))
+        for row, ap in zip(class_rows(told, None, None), (1, 1, 1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.4), strict=True)
+    ]
+    names = [row.name for row in rows]
+    best = ", ".join(f"“{name}”" for name in names[:3])
+    weakest = f"“{names[9]}” (40.0) and 2 tags alike (50.0): “{names[8]}”, “{names[7]}”"
+    assert sentences(told, None, rows)[-2] == f"It is best at 3 tags alike (100.0): {best}, weakest at {weakest}."
+    alike = [replace(row, measured=figures) for row in rows]
+    assert not any("best at" in said for said in sentences(told, None, alike))
 
 
 def test_warnings_are_passed_on(run, drawn_y):

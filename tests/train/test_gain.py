@@ -208,3 +208,16 @@ def test_what_rounds_to_nothing_is_no_difference(difference):
         "the untagged pictures made no difference: mAP 31.0 with and without them (the network after the warm-up), "
         "on 1 test picture (90 % interval \u22120.4 to 0.0 points)"
     )
+
+
+def test_the_figures_that_are_shown_agree():
+    """49.94 and 50.03 are shown as 49.9 and 50.0, and 49.86 and 49.94 both as 49.9: so are their differences."""
+    for before, after, words in (
+        (0.4994, 0.5003, "a gain of 0.1 points"),
+        (0.4986, 0.4994, "49.9 with and without"),
+        (0.4996, 0.5014, "a gain of 0.1 points"),
+        (0.5014, 0.4996, "a loss of 0.1 points"),
+    ):
+        gain = {"difference": after - before, "interval_90": (-0.01, 0.01), "part": "test", "pictures": 50}
+        metrics = {"network": "ema", "labelled_only": {"mAP": before, "what": "x"}, "gain": gain}
+        assert words in str(gain_in_words(metrics))

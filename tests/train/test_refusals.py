@@ -90,6 +90,8 @@ def test_one_class_a_missing_class_and_fewer_labels_than_classes_are_said_and_wo
     assert (saved["targets.labels"][:, 9] != 1).all()
     few = replace(problem, labelled=problem.labelled[:6])
     assert "6 labelled pictures for 10 classes" in " ".join(few.check_trainable(True))
+    one = replace(problem, labelled=problem.labelled[:1])
+    assert "1 labelled picture for 10 classes" in " ".join(one.check_trainable(True))
     config = tiny(
         batch=500, batch_labeled=7, warmup_batch=8
     )  # batches larger than the set are cut down, and it is said
@@ -100,8 +102,9 @@ def test_one_class_a_missing_class_and_fewer_labels_than_classes_are_said_and_wo
 
 def test_devices(monkeypatch):
     assert session.choose_device("cpu").type == "cpu"
-    with pytest.raises(ValueError, match="device 'gpu' cannot be used"):
-        session.choose_device("gpu")
+    for name in ("gpu", "tpu"):
+        with pytest.raises(ValueError, match=f"device '{name}' cannot be used; give auto, cpu or cuda\\.$"):
+            session.choose_device(name)
 
 
 def test_tensorboard_missing_is_one_message(problem, tiny, silent, tmp_path, monkeypatch):

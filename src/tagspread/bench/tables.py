@@ -27,11 +27,11 @@ TITLES: dict[str, str] = {
 MISSING = "\u2013"  # a dash as it is printed
 PROTOCOLS = {
     "honest": "last epoch, average network (EMA); where a run ends with its warm-up (BCE, ASL) the network that is "
-    "handed on; with selection held_out, the network chosen there. Nothing is chosen by the test part. The published "
-    "figures are best-on-test, so the gap to them is not between like and like",
+    "handed on; with selection held_out, the network chosen there. Nothing is chosen by the test part",
     "parity": "best epoch of student or average network by the test part itself, as the published code reports it: "
     "optimistic, for comparison with published figures only",
 }
+UNLIKE = "The published figures are best-on-test, so the gap to them is not between like and like"
 
 
 class Published(NamedTuple):
@@ -141,9 +141,23 @@ def published(dataset: str, method: str, share: float) -> Published | None:
     return None
 
 
-def source_notes() -> list[str]:
-    """Return where the published figures come from, one sentence each."""
-    sources = _literature()["sources"].values()
+def marks_in(tables: Iterable[Table]) -> set[str]:
+    """Return the marks of the published figures that tables have; none if they have no such figure."""
+    return {
+        entry.published.mark for table in tables for row in table.rows for entry in row.entries if entry.published
+    }  # fmt: skip
+
+
+def protocol_words(protocol: str, tables: Iterable[Table]) -> str:
+    """Return what a protocol is, in sentences, with what tables with published figures need besides."""
+    words = PROTOCOLS[protocol]
+    more = f" {UNLIKE}." if protocol == "honest" and marks_in(tables) else ""
+    return f"{words[0].upper()}{words[1:]}.{more}"
+
+
+def source_notes(marks: Iterable[str]) -> list[str]:
+    """Return where the published figures with these marks come from, one sentence each."""
+    sources = [source for source in _literature()["sources"].values() if source["mark"] in set(marks)]
     return [f"{s['mark'] or 'Published figures'}: {s['title']}, {s['reference']}." for s in sources]
 
 

@@ -9,12 +9,12 @@ from importlib import resources
 from pathlib import Path
 
 from tagspread.bench.results import Record, write_file
-from tagspread.bench.tables import MISSING, PROTOCOLS, Table, machine_notes, source_notes
+from tagspread.bench.tables import MISSING, PROTOCOLS, Table, machine_notes, marks_in, protocol_words, source_notes
 
 
 def write_tables(folder: Path, dataset: str, tables: Sequence[Table], records: Sequence[Record]) -> list[str]:
     """Write all forms; return what a person should know."""
-    notes = [*machine_notes(records), *source_notes()]
+    notes = [*machine_notes(records), *source_notes(marks_in(tables))]
     texts = {"table.md": markdown(dataset, tables, notes), "table.csv": comma_separated(tables)}
     said = []
     page = html(dataset, tables, notes)
@@ -30,12 +30,12 @@ def write_tables(folder: Path, dataset: str, tables: Sequence[Table], records: S
 def markdown(dataset: str, tables: Sequence[Table], notes: Sequence[str]) -> str:
     """Return all tables as Markdown."""
     parts = [f"# {dataset.upper()}: test mAP in percent\n"]
+    beside = "in square brackets the published figure and the gap to it; " if marks_in(tables) else ""
     parts.append(
-        "Mean ± standard deviation over seeds; **bold**: the highest of a column; in square brackets the published "
-        f"figure and the gap to it; {MISSING}: not run.\n"
+        f"Mean ± standard deviation over seeds; **bold**: the highest of a column; {beside}{MISSING}: not run.\n"
     )
-    for protocol, words in PROTOCOLS.items():
-        parts.append(f"## Protocol: {protocol}\n\n{words[0].upper()}{words[1:]}.\n")
+    for protocol in PROTOCOLS:
+        parts.append(f"## Protocol: {protocol}\n\n{protocol_words(protocol, tables)}\n")
         for table in (table for table in tables if table.protocol == protocol):
             parts.append(f"### {table.title}\n\n{_markdown_table(table)}")
             parts.append("".join(f"- {note}\n" for note in table.notes))
@@ -85,7 +85,12 @@ def html(dataset: str, tables: Sequence[Table], notes: Sequence[str]) -> str | N
     source = resources.files("tagspread.bench").joinpath("table.html.j2").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     by_protocol = [
-        (protocol, words, [table for table in tables if table.protocol == protocol])
-        for protocol, words in PROTOCOLS.items()
+        (protocol, protocol_words(protocol, tables), [table for table in tables if table.protocol == protocol])
+        for protocol in PROTOCOLS
     ]
-    return environment.from_string(source).render(dataset=dataset.upper(), protocols=by_protocol, notes=notes) + "\n"
+    has = {
+        "published": bool(marks_in(tables)),
+        "ties": any(entry.tie for table in tables for row in table.rows for entry in row.entries),
+    }
+    page = environment.from_string(source)
+    return page.render(dataset=dataset.upper(), protocols=by_protocol, notes=notes, **has) + "\n"

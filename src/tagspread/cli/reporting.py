@@ -13,7 +13,8 @@ from tagspread.cli.common import Quiet, may_be_stopped, say
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Page to write, .html; by default report.html in RUN.")
+        Path | None,
+        typer.Option("--out", "-o", help="Page to write, .html; else RUN/report.html is renewed."),
     ] = None,
     labels: Annotated[Path | None, typer.Option(help="Table with tags to judge by, if not the run's own.")] = None,
     images: Annotated[
@@ -23,7 +24,7 @@ def report(
         bool, typer.Option("--no-pictures", help="Score and show no picture: only what the run folder tells.")
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is already there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is already at --out.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Write one page about a run: figures, charts, pictures; for any browser, without a network."""

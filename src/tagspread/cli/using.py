@@ -97,10 +97,13 @@ def _predict(
     tagger = load(run, device)
     errors: list[str] = []  # one per picture, empty for those that can be read
     if out is None:
+        waiting: list[str] = []  # until one can be read: if none can, that is said once
         for part in tagger.stream(sources.paths, **how):
             for name, tags, error in zip(sources.names[len(errors) :], part.tags, part.errors, strict=False):
-                say(f"{name}: cannot be read ({error})" if error else f"{name}: {delimiter.join(tags)}")
+                waiting.append(f"{name}: cannot be read ({error})" if error else f"{name}: {delimiter.join(tags)}")
             errors += part.errors
+            while waiting and not all(errors):
+                say(waiting.pop(0))
         _check_any_readable(errors, sources.paths[0])
         return
     with open_table(out, tagger.classes, overwrite=overwrite, delimiter=delimiter) as table:
@@ -168,11 +171,11 @@ def evaluate(
     how: dict[str, Any] = {"table_options": options, "samples": samples, "progress": watcher.tagging, "mirror": mirror}
     with may_be_stopped("stopped"):
         try:
-            tagger, table = load(run, device), labels
-            if table is None:
+            tagger = load(run, device)
+            if labels is None:
                 table, words = own_test_part(tagger, images)
                 watcher.note(f"on the run's own {len(table):,} {words}, as no --labels are given:")
-            found = measure(tagger, table, images, **how)
+            found = measure(tagger, table if labels is None else labels, images, **how)
         finally:
             watcher.close()
     if as_json:
@@ -227,7 +230,7 @@ def decide(
 def _show(found: Evaluation, console: Console) -> None:
     table = Table("tag", "pictures", "AP", "90 %", "threshold", "precision", "recall", "F1")
     for one in sorted(found.classes, key=lambda figures: -1 if figures.ap is None else figures.ap, reverse=True):
-        number = str(one.positives) if one.known == found.pictures else f"{one.positives} of {one.known}"
+        number = f"{one.positives:,}" + (f" of {one.known:,}" if one.known != found.pictures else "")
         ends = "too few" if one.ap_low is None else f"{_per_cent(one.ap_low)}-{_per_cent(one.ap_high)}"
         cut = "never" if one.threshold is None else f"{one.threshold:.3f}"
         shares = map(_per_cent, (one.precision, one.recall, one.f1))
@@ -238,7 +241,8 @@ def _show(found: Evaluation, console: Console) -> None:
     right, there = (_per_cent(found.decisions[name]) for name in ("OP", "OR"))
     say(f"of 100 tags it gives, {right} are right (OP); of 100 tags that are there, it gives {there} (OR)")
     say("   ".join(f"{name} {_per_cent(value)}" for name, value in found.decisions.items()))
-    say(f"probabilities are off by {_per_cent(found.calibration_error)} points on average; {found.pictures:,} pictures")
+    off, looked_at = _per_cent(found.calibration_error), counted(found.pictures, "picture")
+    say(f"probabilities are off by {off} points on average; {looked_at}")
     if found.absent:
         zero = _per_cent(found.map_absent_zero)
         say(f"note: on none of them, so left out of the mAP: {', '.join(found.absent)} (counted as 0: mAP {zero})")

@@ -68,6 +68,8 @@ def run_check(
     unreadable: list[Problem] = []
     tables: list[LabelTable | None] = []
     for file in (labels_file, test_file):
+        if file is not None and not Path(file).exists():  # a slip of the pen, and no problem of the data
+            raise TagspreadError(f"there is no file {file}.")
         try:
             tables.append(None if file is None else read_table(file, images, **(table_options or {})))
         except TagspreadError as error:

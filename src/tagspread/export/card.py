@@ -108,7 +108,7 @@ def _measured(told: Told | None, judged: dict[str, Any] | None) -> list[Measured
 
 def _gain(told: Told | None) -> str | None:
     """Return whether the untagged pictures helped, if the run measured that."""
-    if told is None or "difference" not in told.metrics.get("gain", {}):
+    if told is None or not {"difference", "left_out"} & set(told.metrics.get("gain", {})):
         return None
     words = str(gain_in_words(told.metrics, advise=False))
     return words[:1].upper() + words[1:]

@@ -113,11 +113,19 @@ def read_ledger(run: str | Path) -> list[Picture]:
         with file.open(newline="", encoding="utf-8") as opened:
             return _read(file, csv.reader(opened))
     except FileNotFoundError:
-        raise TagspreadError(
-            f"{folder.path} has no {FILE}: training has not finished, or it made no use of untagged pictures."
-        ) from None
+        raise TagspreadError(f"{folder.path} has no {FILE}: {_why_none(folder)}.") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise TagspreadError(f"{file} cannot be read ({error}).") from None
+
+
+def _why_none(run: RunFolder) -> str:
+    if not (run.path / "metrics.json").exists():
+        return "training has not finished"
+    gain = run.read_json("metrics.json").get("gain")
+    if gain is not None and "left_out" not in gain:
+        return "it has gone since the run wrote it; copy it there"
+    why = f", as {gain['left_out']}" if gain else ""
+    return f"this run made no use of the untagged pictures{why}"
 
 
 def _read(file: Path, lines: Iterator[list[str]]) -> list[Picture]:

@@ -32,6 +32,7 @@ GROUPS = {
     "extra": ("Chosen, but not labelled", "Its mistakes, or tags that were forgotten."),
     "missed": ("Labelled, but not chosen", "What it overlooks, or labels that are wrong."),
 }
+UNSURE = ("Highest scores", "Not all of them reach the threshold.")  # in place of "sure", where there are too few
 
 
 @dataclass(frozen=True)

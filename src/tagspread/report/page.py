@@ -25,7 +25,7 @@ from tagspread.report.figures import (
 )
 from tagspread.report.gather import Missing, Told, read_run
 from tagspread.report.known import find_known
-from tagspread.report.looked import GROUPS, Example, Looked, examples, look
+from tagspread.report.looked import GROUPS, UNSURE, Example, Looked, examples, look
 from tagspread.report.rows import ClassRow, class_rows
 from tagspread.report.words import hundredths, length, notes, sentences, setting, tiles
 from tagspread.train.head_mode import settings_in_use
@@ -121,6 +121,7 @@ def _content(told: Told, looked: Looked | None, trained: LabelTable | None) -> d
         "shares": share_strips(rows),
         "precision": precision_strips(rows),
         "fewest": FEWEST,
+        "used_pile": told.pile is not None,
         "judged_on": None if looked is None else f"{looked.figures.pictures:,} {looked.part.words}",
         "reliability": reliability_figures(told, looked),
         "fitted": told.artefact is not None and bool(told.artefact.facts["calibration"].get("fitted_on")),
@@ -157,9 +158,14 @@ def _panels(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> list
         pictures = examples(looked, told.artefact.thresholds, [row.place for row in shown])
     panels = []
     for row in shown:
-        groups = [(*GROUPS[name], group) for name, group in pictures.get(row.place, {}).items()]
+        groups = [(*_title(name, group), group) for name, group in pictures.get(row.place, {}).items()]
         panels.append(Panel(row, class_histogram(told, looked, row), groups, told.pile is not None))
     return panels
+
+
+def _title(name: str, group: Sequence[Example]) -> tuple[str, str]:
+    """Return what a group of pictures is called: nothing that was not chosen is something the tagger is sure of."""
+    return UNSURE if name == "sure" and not all(one.chosen for one in group) else GROUPS[name]
 
 
 def _render(content: dict[str, Any]) -> str:

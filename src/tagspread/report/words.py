@@ -107,7 +107,7 @@ def sentences(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> li
             f"{hundredths(shares['OR'], 0)} of 100 tags that are there."
         )
     said += _extremes(rows)
-    if "difference" in told.metrics.get("gain", {}):
+    if {"difference", "left_out"} & set(told.metrics.get("gain", {})):
         said.append(_sentence(str(gain_in_words(told.metrics))))
     return said
 
@@ -134,13 +134,29 @@ def _extremes(rows: Sequence[ClassRow]) -> list[str]:
         ((row.measured.ap, row.name) for row in rows if row.measured is not None and row.measured.ap is not None),
         key=lambda pair: -pair[0],
     )
-    if len(ranked) < 2 * 2:
+    if len(ranked) < 2 * 2 or hundredths(ranked[0][0]) == hundredths(ranked[-1][0]):
         return []
+    return [f"It is best at {_first(ranked)}, weakest at {_first(ranked[::-1])}."]
 
-    def listed(some: list[tuple[float, str]]) -> str:
-        return " and ".join(f"“{name}” ({hundredths(ap)})" for ap, name in some)
 
-    return [f"It is best at {listed(ranked[:2])}, weakest at {listed(ranked[:-3:-1])}."]
+def _first(ranked: Sequence[tuple[float, str]]) -> str:
+    """Return the first two; all that are level with them, where no two of them come first.
+
+    >>> _first([(1.0, "a"), (1.0, "b"), (1.0, "c"), (0.5, "d")]), _first([(0.9, "a"), (0.5, "b"), (0.5, "c")])
+    ('3 tags alike (100.0): “a”, “b”, “c”', '“a” (90.0) and 2 tags alike (50.0): “b”, “c”')
+    """
+    shown = [hundredths(ap) for ap, _ in ranked]
+    ahead = shown.count(shown[0])
+    if ahead >= 2 + 1:
+        return _alike(ranked[:ahead])
+    level = ranked[ahead : ahead + shown.count(shown[1])] if ahead == 1 else []
+    if len(level) > 1:
+        return f"“{ranked[0][1]}” ({shown[0]}) and {_alike(level)}"
+    return " and ".join(f"“{name}” ({value})" for (_, name), value in zip(ranked[:2], shown, strict=False))
+
+
+def _alike(tied: Sequence[tuple[float, str]]) -> str:
+    return f"{len(tied)} tags alike ({hundredths(tied[0][0])}): {_names([name for _, name in tied])}"
 
 
 def notes(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> list[str]:

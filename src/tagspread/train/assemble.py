@@ -53,7 +53,7 @@ def problem_from_folder(
     store, broken = open_store([*paths, *pile], size, device, cache=cache, progress=watcher.decoding)
     if len({b.index for b in broken if b.index < len(train)}) == len(train):
         raise TagspreadError(
-            f"none of the {len(train)} pictures that {labels} names can be read (the first is {broken[0].path}: "
+            f"none of the {len(train):,} pictures that {labels} names can be read (the first is {broken[0].path}: "
             f"{broken[0].reason}); paths in it start from {folder}."
         )
     return _sorted_into_parts(store, y, train.classes, part, [*paths, *pile], broken, watcher)
@@ -106,7 +106,7 @@ def put_aside_for_testing(problem: Problem, share: float, seed: int, watcher: Wa
     if len(problem.test):
         raise TagspreadError(f"test_share is {share} but there is a test part already; give one or the other.")
     kept, held, notes = hold_out(problem.y[problem.labelled], share, seed, classes=problem.classes)
-    watcher.note(f"{len(held)} of {len(problem.labelled)} labelled pictures are put aside to test on")
+    watcher.note(f"{len(held):,} of {len(problem.labelled):,} labelled pictures are put aside to test on")
     for note in notes:
         watcher.note(f"note: {note}")
     return replace(problem, labelled=problem.labelled[kept], test=problem.labelled[held])
@@ -146,7 +146,7 @@ def _sorted_into_parts(
     for b in broken[:10]:
         watcher.note(f"left out: {b.path} ({b.reason})")
     if broken:
-        watcher.note(f"{len(broken)} of {len(y)} pictures cannot be read and are left out")
+        watcher.note(f"{len(broken):,} of {len(y):,} pictures cannot be read and are left out")
     known, rows = (y >= 0).any(1), np.arange(len(y))
     return Problem(
         store,

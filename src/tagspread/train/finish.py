@@ -18,7 +18,7 @@ from tagspread.predict.artefact import is_whole
 from tagspread.predict.decision import facts_of_run
 from tagspread.train.folder import RunFolder
 from tagspread.train.frozen import whole_model
-from tagspread.train.gain import LABELLED_ONLY, NO_MODEL, Logits, measure_gain
+from tagspread.train.gain import LABELLED_ONLY, LEFT_OUT, NO_MODEL, Logits, measure_gain
 from tagspread.train.problem import Problem
 from tagspread.train.state import TrainState
 from tagspread.vision.backbones import TagNet
@@ -65,7 +65,9 @@ def finish(
     metrics: dict[str, Any] = {"selection": config.selection, "network": shipped.name, "seconds": round(seconds, 1)}
     if config.selection != "last":
         metrics["warning"] = CHOSEN_ON[config.selection]
-    if _used_pile(state):
+    if _left_pile_out(state):
+        metrics["gain"] = {"left_out": LEFT_OUT}
+    elif _used_pile(state):
         without = _labelled_only(folder, state, learnt)
         figures = _gain(problem, shipped, without, config.start)
         metrics |= figures
@@ -102,6 +104,12 @@ def _used_pile(state: TrainState) -> bool:
     """Whether the pile took part in this run: in a stage, or when the head was fitted."""
     fitted = state.config.start == "fitted_head" and state.method.uses_pile
     return fitted or any(stage.uses_pile for stage in state.stages)
+
+
+def _left_pile_out(state: TrainState) -> bool:
+    """Whether the head was fitted without the pile, as no good was found to come of it."""
+    chosen = state.log[-1].get("chosen", {}) if state.log else {}
+    return state.method.uses_pile and chosen.get("pile_weight") == 0
 
 
 def _gain(problem: Problem, shipped: Shipped, without: Shipped | None, start: str) -> dict[str, Any]:

@@ -28,6 +28,7 @@ NO_PART = (
 )
 NO_MODEL = "the run had no model without them to compare with; give warmup_epochs, or start 'fitted_head'"
 NO_POSITIVE = "no picture that was kept from training carries any tag; put more aside"
+LEFT_OUT = "cross-validation on the labelled ones could show no gain from them"
 KINDS = {"warmup": "the network after the warm-up", "fitted_head": "a linear head on the frozen network"}
 
 Logits = Callable[[np.ndarray], Tensor]
@@ -76,6 +77,8 @@ def gain_in_words(metrics: dict[str, Any], *, advise: bool = True) -> str | None
     gain = metrics.get("gain")
     if gain is None:
         return None
+    if "left_out" in gain:
+        return f"the untagged pictures were left out: {gain['left_out']}"
     if "not_measured" in gain:
         return f"whether the untagged pictures helped is not known: {gain['not_measured']}"
     words = _compared(metrics["labelled_only"], gain)
@@ -87,17 +90,19 @@ def gain_in_words(metrics: dict[str, Any], *, advise: bool = True) -> str | None
 
 def _compared(labelled_only: dict[str, Any], gain: dict[str, Any]) -> str:
     low, high = gain["interval_90"]
-    before, difference = labelled_only["mAP"], gain["difference"]
+    before = round(100 * labelled_only["mAP"], 1)
+    after = round(100 * (labelled_only["mAP"] + gain["difference"]), 1)
+    difference = (after - before) / 100  # of the figures as they are shown, or they would contradict each other
     where = f"on {counted(gain['pictures'], gain['part'].replace('_', '-') + ' picture')}"
     interval = f"90 % interval {points(low)} to {points(high)}"
     if points(difference) == "0.0":
         return (
-            f"the untagged pictures made no difference: mAP {100 * before:.1f} with and without them "
+            f"the untagged pictures made no difference: mAP {before:.1f} with and without them "
             f"({labelled_only['what']}), {where} ({interval} points)"
         )
     verdict = "helped" if low > 0 else "hurt" if high < 0 else "made no difference that can be told"
     return (
-        f"the untagged pictures {verdict}: mAP {100 * (before + difference):.1f} against {100 * before:.1f} without "
+        f"the untagged pictures {verdict}: mAP {after:.1f} against {before:.1f} without "
         f"them ({labelled_only['what']}), a {'gain' if difference > 0 else 'loss'} of {points(abs(difference))} "
         f"points {where} ({interval})"
     )

@@ -12,6 +12,7 @@ from tagspread.core.arrays import as_labels
 from tagspread.data.split import hold_out
 from tagspread.data.store import Store
 from tagspread.errors import TagspreadError
+from tagspread.wording import counted
 
 
 def _no_rows() -> np.ndarray:
@@ -103,7 +104,7 @@ class Problem:
                 "tag at least a few."
             )
         if (n := len(self.labelled)) < (q := len(self.classes)):
-            notes.append(f"{n} labelled pictures for {q} classes: expect little of the rare ones.")
+            notes.append(f"{counted(n, 'labelled picture')} for {q:,} classes: expect little of the rare ones.")
         if len(self.classes) == 1:
             notes.append("there is one class only: this works, as a yes/no question.")
         return notes
@@ -113,8 +114,8 @@ class Problem:
         count = round(share * len(self.labelled))
         if count < 1 or count >= len(self.labelled):
             raise TagspreadError(
-                f"held_out is {share} of {len(self.labelled)} labelled pictures: {count} to choose by, "
-                f"{len(self.labelled) - count} to train on. Label more, or take selection 'last'."
+                f"held_out is {share} of {counted(len(self.labelled), 'labelled picture')}: {count:,} to choose by, "
+                f"{len(self.labelled) - count:,} to train on. Label more, or take selection 'last'."
             )
         kept, held, _ = hold_out(self.y[self.labelled], share, seed, classes=self.classes)
         return replace(self, labelled=self.labelled[kept], held_out=self.labelled[held])
@@ -123,8 +124,8 @@ class Problem:
         """Return the problem with a share of the labelled rows moved to the pile; their labels are for judging only."""
         if not 1 <= round(share * len(self.labelled)) < len(self.labelled):
             raise TagspreadError(
-                f"the method sets {share:.0%} of {len(self.labelled)} labelled pictures apart to judge by; that leaves "
-                "none there or none to train on. Label more, or take another method."
+                f"the method sets {share:.0%} of {counted(len(self.labelled), 'labelled picture')} apart to judge by; "
+                "that leaves none there or none to train on. Label more, or take another method."
             )
         kept, moved, _ = hold_out(self.y[self.labelled], share, seed, classes=self.classes)
         rows = self.labelled[moved]

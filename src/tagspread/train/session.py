@@ -74,10 +74,13 @@ def choose_device(name: str = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+    except RuntimeError:  # torch would list every kind of device there is
+        raise TagspreadError(f"device {name!r} cannot be used; give auto, cpu or cuda.") from None
+    try:
         torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise TagspreadError(f"device {name!r} cannot be used ({reason}); try 'cpu' or 'auto'.") from None
+        raise TagspreadError(f"device {name!r} cannot be used ({reason}); give auto or cpu.") from None
     return device
 
 

@@ -67,9 +67,11 @@ def size_notes(problem: Problem, config: TrainConfig) -> list[str]:
     n, m = len(problem.labelled), len(problem.pile)
     asked = {"warmup_batch": (config.warmup_batch, n), "batch_labeled": (config.batch_labeled, n)}
     return [
-        f"{name} is {value} but there are {most} labelled pictures; it is cut down to that."
+        f"{name} is {value} but there are {most:,} labelled pictures; it is cut down to that."
         for name, (value, most) in asked.items()
         if value is not None and value > most
     ] + (
-        [f"batch is {config.batch} but the pile has {m} pictures; it is cut down."] if 0 < m < config.batch // 2 else []
+        [f"batch is {config.batch} but the pile has {m:,} pictures; it is cut down."]
+        if 0 < m < config.batch // 2
+        else []
     )
