@@ -98,8 +98,8 @@ def run_demo(out: Path, size: DemoSize, seed: int, watcher: Watcher, overwrite: 
     _check_free(out, overwrite)
     problem = demo_problem(size, seed)
     watcher.note(
-        f"{len(problem.labelled)} canvases labelled, {len(problem.pile):,} unlabelled, {len(problem.test):,} to test. "
-        f"{len(CLASSES)} digits, the rarest on {(problem.y[problem.labelled] == 1).sum(0).min()} labelled canvases"
+        f"{len(problem.labelled):,} canvases labelled, {len(problem.pile):,} unlabelled, {len(problem.test):,} to test"
+        f". {len(CLASSES)} digits, the rarest on {(problem.y[problem.labelled] == 1).sum(0).min()} labelled canvases"
     )
     runs = {}
     for method, title in RUNS.items():

@@ -57,11 +57,11 @@ class Source:
         good = np.ones(len(self.y), dtype=bool)
         good[[b.index for b in broken]] = False
         if not good.any():
-            raise TagspreadError(f"none of the {len(good)} pictures can be read; the first is {self.paths[0]}.")
+            raise TagspreadError(f"none of the {len(good):,} pictures can be read; the first is {self.paths[0]}.")
         for b in broken[:10]:
             watcher.note(f"left out: {b.path} ({b.reason})")
         if broken:
-            watcher.note(f"{len(broken)} of {len(good)} pictures cannot be read; the figures are not of the whole data")
+            watcher.note(f"{len(broken):,} of {len(good):,} pictures cannot be read; the figures are of the others")
         return Problems(self, store, good)
 
 

@@ -47,5 +47,5 @@ def embed(
     for name, error in list(found.errors.items())[:10]:
         say(f"left out: {name} ({error})", error=True)
     rows, width = found.features.shape
-    left_out = f", {len(found.errors)} left out" if found.errors else ""
+    left_out = f", {len(found.errors):,} left out" if found.errors else ""
     say(f"wrote {out}: {rows:,} pictures, {width:,} features each{left_out}")

@@ -33,7 +33,7 @@ def merge(one: LabelTable, other: LabelTable) -> LabelTable:
         row, column = clash[0]
         raise TagspreadError(
             f"{other.paths[int(row)]}: {classes[column]!r} is {met[row, column]} in one table and {its[row, column]} "
-            f"in the other ({len(clash)} such labels in all); correct one of them."
+            f"in the other ({len(clash):,} such labels in all); correct one of them."
         )
     y[places[1]] = np.where(its >= 0, its, met)
     return LabelTable(tuple(place), classes, y, one.unlisted if one.unlisted == other.unlisted else -1)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tagspread.errors import TagspreadError
+from tagspread.wording import counted
 
 WANDERINGS = 50  # swaps made while mending a split before giving up that there will be fewer gaps
 GAPS, GIVERS, TAKERS = 32, 40, 256  # looked at for a swap: enough to find one, few enough for any number of rows
@@ -78,7 +79,7 @@ def stratified_split(
     _repair(part, positive, required, rng)
     counts = _count(part, positive, len(sizes))
     notes = [
-        f"{name} stays empty: {weights[p]:.3g} of {len(labels)} rows is less than one"
+        f"{name} stays empty: {weights[p]:.3g} of {len(labels):,} rows is less than one"
         for p, name in enumerate(parts)
         if sizes[p] == 0 and weights[p] > 0
     ]
@@ -253,7 +254,7 @@ def _notes(counts: np.ndarray, sizes: np.ndarray, tags: list[str], parts: list[s
         total = int(counts[:, k].sum())
         having = [parts[p] for p in filled if counts[p, k]]
         lacking = [parts[p] for p in filled if not counts[p, k]]
-        pictures = f"{total} labelled picture{'s' * (total != 1)}"
+        pictures = counted(total, "labelled picture")
         if not total:
             notes.append(f"{tag} has no labelled picture: no part can have one")
         elif total < len(filled):
