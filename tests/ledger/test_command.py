@@ -189,6 +189,7 @@ def test_the_train_command_answers_the_question(folder, tmp_path, monkeypatch):
         return original(**how)
 
     monkeypatch.setattr(api, "train", listening)
+    (tmp_path / "run" / "labels.json").unlink()  # or it is finished, and stays as it is
     result = invoke(app, ["train", "--resume", str(tmp_path / "run"), "--device", "cpu", "--quiet"])
     assert result.exit_code == 0, result.output
     assert asked[0]["keep_better"] is True
