@@ -13,7 +13,7 @@ from tagspread.linear.rounds import check_method
 from tagspread.methods import get_method
 from tagspread.predict.artefact import check_resumable
 from tagspread.train.assemble import problem_from_arrays, problem_from_folder, put_aside_for_testing
-from tagspread.train.config import check_heard, make_config
+from tagspread.train.config import TrainConfig, check_heard, make_config
 from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
 from tagspread.train.session import Run, choose_device, run_training
@@ -71,37 +71,47 @@ def train(
         The run: ``run.path``, ``run.metrics``, ``run.log``.
     """
     config = make_config(preset, method=method, **settings)
-    if test_share is not None and not 0 < test_share < 1:
-        raise TagspreadError(f"@test_share is {test_share}; give a share between 0 and 1.", test_share=...)
     if resume:  # before pictures are decoded, which may take long
         check_resumable(out)
     else:
         check_heard(settings, config.mode)
         RunFolder(out).check_free(overwrite)
-    check_network(config.backbone, config.weights)
-    if config.mode == "head":
-        check_method(get_method(config.method, **config.method_options))
+    _check_settings(config, test_share)
     place, watcher = choose_device(device), Watcher(quiet)
-    common: dict[str, Any] = {"size": config.image_size, "device": place, "watcher": watcher}
-    common["cache"] = None if cache is None else Path(cache)
+    kept = None if cache is None else Path(cache)
+    common: dict[str, Any] = {"size": config.image_size, "device": place, "watcher": watcher, "cache": kept}
     about: dict[str, Any] = {}
     if isinstance(images, str | Path):
-        if not isinstance(labels, str | Path) or not isinstance(test_labels, str | Path | None):
-            raise TagspreadError("images is a folder but labels are no file; give a table, or a list of pictures.")
         if classes is not None or test_images is not None:
             raise TagspreadError("classes and test_images go with a matrix of labels; a folder's table names them.")
-        files = {"images": images, "labels": labels, "test_labels": test_labels, "cache": cache}
-        about = {name: value and str(Path(value).absolute()) for name, value in files.items()}
-        about |= {"test_share": test_share, "table_options": table_options or {}}
-        # whole paths, or a run that is resumed from what config.json says would not recognise its pictures
-        test = None if test_labels is None else Path(test_labels).absolute()
-        where = Path(images).absolute(), Path(labels).absolute(), test
-        problem = problem_from_folder(*where, table_options=table_options or {}, **common)
+        where = _folder_and_tables(images, labels, test_labels)
+        options = table_options or {}
+        problem = problem_from_folder(*where, table_options=options, **common)
+        named = zip(("images", "labels", "test_labels", "cache"), (*where, kept), strict=True)
+        about = {name: path and str(path.absolute()) for name, path in named}
+        about |= {"test_share": test_share, "table_options": options}
     else:
         problem = problem_from_arrays(images, labels, test_images, test_labels, classes=classes, **common)
     if test_share is not None:
         problem = put_aside_for_testing(problem, test_share, config.seed, watcher)
     watcher.note(problem.store.describe())
     how: dict[str, Any] = {"overwrite": overwrite, "resume": resume, "about": about, "tensorboard": tensorboard}
-    how |= {"keep_better": keep_better, "cache": common["cache"]}
+    how |= {"keep_better": keep_better, "cache": kept}
     return run_training(problem, config, out, device=place, watcher=watcher, **how)
+
+
+def _check_settings(config: TrainConfig, test_share: float | None) -> None:
+    """Raise for what needs no look at the data."""
+    if test_share is not None and not 0 < test_share < 1:
+        raise TagspreadError(f"@test_share is {test_share}; give a share between 0 and 1.", test_share=...)
+    check_network(config.backbone, config.weights)
+    if config.mode == "head":
+        check_method(get_method(config.method, **config.method_options))
+
+
+def _folder_and_tables(images: AnyPath, labels: object, test_labels: object) -> tuple[Path, Path, Path | None]:
+    """Return whole paths, or a run that is resumed from what config.json says would not recognise its pictures."""
+    if not isinstance(labels, str | Path) or not isinstance(test_labels, str | Path | None):
+        raise TagspreadError("images is a folder but labels are no file; give a table, or a list of pictures.")
+    test = None if test_labels is None else Path(test_labels).absolute()
+    return Path(images).absolute(), Path(labels).absolute(), test

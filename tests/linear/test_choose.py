@@ -65,13 +65,13 @@ def test_labels_of_hidden_rows_do_not_leak_into_their_scores():
             choose_module._Fold(f.rows, labels[_others(f.where)], f.hidden, labels[f.where], f.where, {}) for f in folds
         ]
         settings = Settings(get_method("cap"))
-        trials: list[Trial] = []
+        search = choose_module._Search(relabelled, y, pile, settings, HEAD, CLASSES, 5, 1.0)
 
         def fit(fold):
             start = probe(fold.rows, fold.y, 0.3, HEAD)
             return spread(fold.rows, fold.y, pile, settings, start, head=HEAD, classes=CLASSES).layers
 
-        return choose_module._try(settings, fit, relabelled, y, trials).out_of_fold
+        return search._try(settings, fit).out_of_fold
 
     def _others(where):
         return np.setdiff1d(np.arange(16), where.numpy())

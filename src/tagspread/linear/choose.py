@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -157,38 +157,68 @@ def choose(
     dealt = _deal(known, y, min(folds, len(y)), seed)
     if not dealt:
         return Choice(replace(usual, pile_weight=min(grid.pile_weights)))
-    hasty = head.coarse()
-    trials: list[Trial] = []
+    search = _Search(dealt, y, pile, usual, head.coarse(), classes, min(max_rounds, TRIAL_ROUNDS), thinned)
+    best = search.best(grid, methods)
+    return Choice(best.settings, tuple(search.trials), best.out_of_fold, y.cpu())
 
-    def alone(ridge: float) -> Trial:
+
+@dataclass(frozen=True)
+class _Search:
+    """Trials on the folds, one setting after the other; each starts from what an earlier one has fitted."""
+
+    dealt: Sequence[_Fold]
+    y: Tensor
+    pile: Rows
+    usual: Settings
+    head: Head
+    classes: Sequence[str]
+    rounds: int
+    thinned: float
+    trials: list[Trial] = field(default_factory=list)
+
+    def best(self, grid: Grid, methods: Sequence[Method]) -> Trial:
+        """Return the best trial: penalty first, then with the pile interval, penalty and weight, one by one."""
+        labelled_only = _settle([self._alone(ridge) for ridge in grid.ridges])
+        weights = [weight for weight in grid.pile_weights if weight > 0]
+        if not (len(self.pile) and weights and methods[0].uses_pile):
+            return labelled_only
+        first = Settings(methods[0], labelled_only.settings.ridge, grid.pile_ridges[0], weights[0])
+        best = _settle([self._together(replace(first, method=method)) for method in methods])
+        ridges, others = grid.pile_ridges[1:], weights[1:]
+        best = _settle([best, *(self._together(replace(best.settings, pile_ridge=ridge)) for ridge in ridges)])
+        best = _settle([best, *(self._together(replace(best.settings, pile_weight=weight)) for weight in others)])
+        if 0 in grid.pile_weights and not best.above(labelled_only, errors=1):
+            return labelled_only
+        return best
+
+    def _alone(self, ridge: float) -> Trial:
         def fit(fold: _Fold) -> Layers:
             nearest = min(fold.probes, key=lambda known_ridge: abs(math.log(known_ridge / ridge)), default=None)
             start = None if nearest is None else fold.probes[nearest]
-            fold.probes[ridge] = probe(fold.rows, fold.y, ridge, hasty, start)
+            fold.probes[ridge] = probe(fold.rows, fold.y, ridge, self.head, start)
             return fold.probes[ridge]
 
-        return _try(replace(usual, ridge=ridge, pile_weight=0.0), fit, dealt, y, trials)
+        return self._try(replace(self.usual, ridge=ridge, pile_weight=0.0), fit)
 
-    def together(settings: Settings) -> Trial:
+    def _together(self, settings: Settings) -> Trial:
+        as_heavy = replace(settings, pile_weight=settings.pile_weight * self.thinned)
+        how: dict[str, Any] = {"head": self.head, "classes": self.classes, "max_rounds": self.rounds}
+
         def fit(fold: _Fold) -> Layers:
-            rounds, start = min(max_rounds, TRIAL_ROUNDS), fold.probes[settings.ridge]
-            as_heavy = replace(settings, pile_weight=settings.pile_weight * thinned)
-            return spread(
-                fold.rows, fold.y, pile, as_heavy, start, head=hasty, classes=classes, max_rounds=rounds
-            ).layers
+            return spread(fold.rows, fold.y, self.pile, as_heavy, fold.probes[settings.ridge], **how).layers
 
-        return _try(settings, fit, dealt, y, trials)
+        return self._try(settings, fit)
 
-    best = labelled_only = _settle([alone(ridge) for ridge in grid.ridges])
-    weights = [weight for weight in grid.pile_weights if weight > 0]
-    if len(pile) and weights and methods[0].uses_pile:
-        first = Settings(methods[0], labelled_only.settings.ridge, grid.pile_ridges[0], weights[0])
-        best = _settle([together(replace(first, method=method)) for method in methods])
-        best = _settle([best, *(together(replace(best.settings, pile_ridge=ridge)) for ridge in grid.pile_ridges[1:])])
-        best = _settle([best, *(together(replace(best.settings, pile_weight=weight)) for weight in weights[1:])])
-        if 0 in grid.pile_weights and not best.above(labelled_only, errors=1):
-            best = labelled_only
-    return Choice(best.settings, tuple(trials), best.out_of_fold, y.cpu())
+    def _try(self, settings: Settings, fit: Callable[[_Fold], Layers]) -> Trial:
+        """Run one setting on every fold and write it down."""
+        out_of_fold, per_fold = torch.zeros(self.y.shape), []
+        for fold in self.dealt:
+            found = scores(fold.hidden, fit(fold)).cpu()
+            out_of_fold[fold.where] = found
+            per_fold.append(average_precision(found, fold.hidden_y.cpu()).nanmean())
+        trial = Trial(settings, torch.stack(per_fold), out_of_fold)
+        self.trials.append(trial)
+        return trial
 
 
 def _sample(rows: Rows, most: int, seed: int, y: Tensor) -> tuple[Rows, Tensor]:
@@ -212,20 +242,6 @@ def _deal(known: Rows, y: Tensor, folds: int, seed: int) -> list[_Fold]:
             _Fold(known.take(stay), y[stay.to(y.device)], known.take(hidden), y[hidden.to(y.device)], hidden, {})
         )
     return dealt
-
-
-def _try(
-    settings: Settings, fit: Callable[[_Fold], Layers], dealt: Sequence[_Fold], y: Tensor, trials: list[Trial]
-) -> Trial:
-    """Run one setting on every fold and write it down."""
-    out_of_fold, per_fold = torch.zeros(y.shape), []
-    for fold in dealt:
-        found = scores(fold.hidden, fit(fold)).cpu()
-        out_of_fold[fold.where] = found
-        per_fold.append(average_precision(found, fold.hidden_y.cpu()).nanmean())
-    trial = Trial(settings, torch.stack(per_fold), out_of_fold)
-    trials.append(trial)
-    return trial
 
 
 def _settle(trials: Sequence[Trial]) -> Trial:

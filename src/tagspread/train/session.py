@@ -1,4 +1,4 @@
-"""One run from start to finish: check everything first, train, and leave a folder that tells what was done."""
+"""One run from start to finish: settle what is to be done, train, and leave a folder that tells what was done."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +14,26 @@ import torch
 from torch import nn
 
 from tagspread._version import __version__
-from tagspread.errors import Blank, TagspreadError, did_you_mean
+from tagspread.errors import Blank, TagspreadError
 from tagspread.methods import get_method
-from tagspread.methods.base import Labelled, Method
+from tagspread.methods.base import Method
 from tagspread.predict.artefact import is_whole
-from tagspread.train.config import LOSSES, TrainConfig
+from tagspread.train.config import TrainConfig
 from tagspread.train.console import Watcher
 from tagspread.train.finish import finish
 from tagspread.train.folder import RunFolder
 from tagspread.train.frozen import FeatureNet, on_features, whole_model
 from tagspread.train.gain import LABELLED_ONLY
 from tagspread.train.head import fit_head
-from tagspread.train.head_mode import as_features, fit_on_features, is_untrained, resolve_mode
+from tagspread.train.head_mode import as_features, fit_on_features
 from tagspread.train.loop import train_loop
+from tagspread.train.preflight import labelled_part, settle
 from tagspread.train.problem import Problem
-from tagspread.train.stages import plan_stages, size_notes
 from tagspread.train.state import TrainState
 from tagspread.vision.backbones import TagNet, build_network
 from tagspread.vision.heads import LinearHead
 
-ARGUMENTS_OF_LOSSES = ("logits", "targets", "weight", "reduction")  # which are not for the user to set
-NO_GPU = (
-    "there is no GPU and the pile has {:,} pictures: the network stays as it is and a head is fitted on what it sees; "
-    "--mode full trains all of it."
-)
 ALREADY = "{} is already finished; nothing was changed."
-
-UNTRAINED = (
-    "{} begins with random weights, and in mode 'head' it keeps them: what it sees means little. Take a pretrained "
-    "network, or mode 'full'."
-)
 
 
 @dataclass(frozen=True)
@@ -118,18 +107,7 @@ def run_training(
     """
     device, watcher, folder = device or choose_device(), watcher or Watcher(), RunFolder(out)
     method = get_method(config.method, **config.method_options)
-    if config.selection == "held_out":
-        problem = problem.hold_out(config.held_out, config.seed)
-    if method.share_apart:
-        problem = problem.set_apart(method.share_apart, config.seed)
-    if config.selection == "test_best" and not len(problem.test):
-        raise TagspreadError("selection is 'test_best' but there is no test part; give one, or choose 'last'.")
-    asked, config = config.mode, resolve_mode(config, problem, method, device)
-    notes = _check_everything(problem, config, method)
-    if asked == "auto" and config.mode == "head":
-        notes.append(NO_GPU.format(len(problem.pile)))
-    if config.mode == "head" and is_untrained(config):
-        notes.append(UNTRAINED.format(config.backbone))
+    problem, config, notes = settle(problem, config, method, device)
     if tensorboard:
         _tensorboard_class()
     if resume and folder.is_run and not folder.checkpoint.exists():
@@ -154,8 +132,9 @@ def run_training(
             return Run(folder.path, finish(problem, learnt, network, folder, state, **how), state.log)
     except (torch.OutOfMemoryError, MemoryError):
         raise TagspreadError(
-            f"out of memory on {device}. Lower batch (now {config.batch}), score_batch ({config.score_batch}) or "
-            f"image_size ({config.image_size}); pictures can stay on disk with @cache.",
+            f"out of memory on {device}. Lower batch (now {config.batch}), score_batch "
+            f"({config.score_batch or 'what suits the device'}) or image_size ({config.image_size}); pictures can "
+            "stay on disk with @cache.",
             cache=Blank("DIR"),
         ) from None
     finally:
@@ -220,27 +199,6 @@ def _tensorboard_class() -> Any:
     return SummaryWriter
 
 
-def _check_everything(problem: Problem, config: TrainConfig, method: Method) -> list[str]:
-    """Raise for whatever can be found wrong before anything is built or written; return notes for a person."""
-    notes = problem.check_trainable(method.uses_pile) + size_notes(problem, config)
-    plan_stages(problem, config, method)
-    method.start(_labelled(problem))
-    _check_loss(method.labelled_loss or config.loss, config.loss_options)
-    return notes
-
-
-def _check_loss(name: str, options: dict[str, float]) -> None:
-    known = [option for option in signature(LOSSES[name]).parameters if option not in ARGUMENTS_OF_LOSSES]
-    for option in options:
-        if option not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
-            raise TagspreadError(f"the loss {name!r} has no option {option!r}; {has}.{did_you_mean(option, known)}")
-    try:
-        LOSSES[name](torch.zeros(1, 1), torch.zeros(1, 1), **options)
-    except TypeError:
-        raise TagspreadError(f"loss_options is {options!r}; give numbers.") from None
-
-
 def _build(problem: Problem, config: TrainConfig, method: Method, *, fresh: bool) -> TagNet:
     """Return the network that the method trains; what a checkpoint will bring back anyway is not loaded."""
     network = method.network(
@@ -270,14 +228,9 @@ def _fit_head(
     before_pile: Callable[[], None],
 ) -> None:
     begun = time.perf_counter()
-    state = {name: value.to(device) for name, value in method.start(_labelled(problem)).items()}
+    state = {name: value.to(device) for name, value in method.start(labelled_part(problem)).items()}
     fit_head(network.to(device), problem, config, method, state, device, before_pile)
     watcher.note(f"head fitted on the frozen network's features in {time.perf_counter() - begun:.1f} s")
-
-
-def _labelled(problem: Problem) -> Labelled:
-    y = torch.from_numpy(problem.y[problem.labelled])
-    return Labelled(y, problem.classes, pile_size=len(problem.pile))
 
 
 def _keep_labelled_only(folder: RunFolder, network: TagNet, student: TagNet) -> None:

@@ -1,0 +1,71 @@
+"""Before a run: its parts are settled, and whatever can be found wrong is, before anything is built or written."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import NamedTuple
+
+import torch
+
+from tagspread.errors import TagspreadError, did_you_mean
+from tagspread.methods.base import Labelled, Method
+from tagspread.train.config import LOSSES, TrainConfig
+from tagspread.train.head_mode import is_untrained, resolve_mode
+from tagspread.train.problem import Problem
+from tagspread.train.stages import plan_stages, size_notes
+
+ARGUMENTS_OF_LOSSES = ("logits", "targets", "weight", "reduction")  # which are not for the user to set
+NO_GPU = (
+    "there is no GPU and the pile has {:,} pictures: the network stays as it is and a head is fitted on what it sees; "
+    "--mode full trains all of it."
+)
+UNTRAINED = (
+    "{} begins with random weights, and in mode 'head' it keeps them: what it sees means little. Take a pretrained "
+    "network, or mode 'full'."
+)
+
+
+class Settled(NamedTuple):
+    """What a run is going to do."""
+
+    problem: Problem
+    config: TrainConfig
+    notes: list[str]  # for a person
+
+
+def settle(problem: Problem, config: TrainConfig, method: Method, device: torch.device) -> Settled:
+    """Set apart what selection and method keep from training, decide the mode, and raise for what cannot be trained."""
+    if config.selection == "held_out":
+        problem = problem.hold_out(config.held_out, config.seed)
+    if method.share_apart:
+        problem = problem.set_apart(method.share_apart, config.seed)
+    if config.selection == "test_best" and not len(problem.test):
+        raise TagspreadError("selection is 'test_best' but there is no test part; give one, or choose 'last'.")
+    asked, config = config.mode, resolve_mode(config, problem, method, device)
+    notes = problem.check_trainable(method.uses_pile) + size_notes(problem, config)
+    plan_stages(problem, config, method)
+    method.start(labelled_part(problem))
+    _check_loss(method.labelled_loss or config.loss, config.loss_options)
+    if asked == "auto" and config.mode == "head":
+        notes.append(NO_GPU.format(len(problem.pile)))
+    if config.mode == "head" and is_untrained(config):
+        notes.append(UNTRAINED.format(config.backbone))
+    return Settled(problem, config, notes)
+
+
+def labelled_part(problem: Problem) -> Labelled:
+    """Return what a method is told about the labelled part."""
+    y = torch.from_numpy(problem.y[problem.labelled])
+    return Labelled(y, problem.classes, pile_size=len(problem.pile))
+
+
+def _check_loss(name: str, options: dict[str, float]) -> None:
+    known = [option for option in signature(LOSSES[name]).parameters if option not in ARGUMENTS_OF_LOSSES]
+    for option in options:
+        if option not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise TagspreadError(f"the loss {name!r} has no option {option!r}; {has}.{did_you_mean(option, known)}")
+    try:
+        LOSSES[name](torch.zeros(1, 1), torch.zeros(1, 1), **options)
+    except TypeError:
+        raise TagspreadError(f"loss_options is {options!r}; give numbers.") from None
