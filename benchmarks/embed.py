@@ -20,7 +20,8 @@ import torch
 from tagspread.data.pile import find_pictures
 from tagspread.data.store import open_store
 from tagspread.embedding import embed_pictures
-from tagspread.train.features import CPU_BATCH, embed
+from tagspread.train.features import embed
+from tagspread.train.score import suitable_batch
 from tagspread.vision.backbones import build_network
 from tagspread.vision.sizes import picture_size
 
@@ -46,7 +47,7 @@ def main() -> None:
     size = arguments.size or picture_size(arguments.backbone)
     store, _ = open_store(files, size, device)
     network = build_network(arguments.backbone, 1, weights=arguments.weights).to(device).eval()
-    batch = 512 if device.type == "cuda" else CPU_BATCH
+    batch = suitable_batch(device, store.shape)
     some, rows = store.batch(np.arange(min(batch, len(files)))), np.arange(len(files))
 
     @torch.inference_mode()

@@ -32,6 +32,7 @@ from tagspread.train.config import TrainConfig, make_config
 from tagspread.train.feed import shown_batches
 from tagspread.train.loop import evaluate, label_pile, student_steps
 from tagspread.train.problem import Problem
+from tagspread.train.score import suitable_batch
 from tagspread.train.session import run_training
 from tagspread.train.state import TrainState
 from tagspread.vision.augment import Views
@@ -119,7 +120,7 @@ def bare_rates(problem: Problem, config: TrainConfig, state: TrainState) -> dict
 
     train(5)
     train_rate = 150 * batch / seconds(lambda: train(150), device)
-    many = problem.store.batch(problem.pile[: config.score_batch])
+    many = problem.store.batch(problem.pile[: suitable_batch(device, problem.store.shape)])
     network = state.ema.model.eval()
 
     @torch.inference_mode()

@@ -23,8 +23,8 @@ from PIL import Image
 from tagspread.core.calibrate import Calibration
 from tagspread.data.decode import decode_all
 from tagspread.predict.artefact import Artefact
-from tagspread.predict.tagger import BATCH, SMALL_BATCH, Tagger
-from tagspread.train.score import autocast
+from tagspread.predict.tagger import MOST_AT_A_TIME, Tagger
+from tagspread.train.score import autocast, suitable_batch
 from tagspread.train.session import choose_device
 from tagspread.vision.backbones import build_network
 
@@ -34,8 +34,6 @@ CLASSES = tuple(f"tag {k}" for k in range(20))
 
 def make_tagger(backbone: str, size: int, device: torch.device) -> Tagger:
     network = build_network(backbone, len(CLASSES), weights="none", normalize="imagenet").to(device).eval()
-    if device.type == "cuda":
-        network.to(memory_format=torch.channels_last)
     calibration = Calibration.identity(len(CLASSES))
     cuts = np.full(len(CLASSES), 0.5)
     return Tagger(Artefact(Path(), {}, CLASSES, cuts, calibration, (3, size, size), Path()), network, device)
@@ -76,7 +74,7 @@ def main() -> None:
     given = parser.parse_args()
     device = choose_device(given.device)
     gpu = device.type == "cuda"
-    batch_size = BATCH.get(device.type, SMALL_BATCH)
+    batch_size = min(MOST_AT_A_TIME, suitable_batch(device, (3, given.size, given.size)))
     count = -(-(given.pictures or (8192 if gpu else 128)) // batch_size) * batch_size
     tagger = make_tagger(given.backbone, given.size, device)
     shape = (count, 3, given.size, given.size)

@@ -14,12 +14,11 @@ from tagspread.data.store import TensorStore
 from tagspread.errors import TagspreadError
 from tagspread.predict.pictures import Picture, read_chunks
 from tagspread.train.console import Watcher
-from tagspread.train.features import CPU_BATCH, embed
+from tagspread.train.features import embed
+from tagspread.train.score import suitable_batch
 from tagspread.train.session import choose_device
 from tagspread.vision.backbones import build_network
 from tagspread.vision.sizes import picture_size
-
-GPU_BATCH = 512
 
 
 class Embedded(NamedTuple):
@@ -64,15 +63,15 @@ def embed_pictures(
     errors: dict[str, str] = {}
     parts: list[np.ndarray] = []
     total = len(pictures) if isinstance(pictures, Sized) else 0
-    batch = GPU_BATCH if place.type == "cuda" else CPU_BATCH
-    for chunk in read_chunks(pictures, (3, side, side), batch):
+    shape = (3, side, side)
+    for chunk in read_chunks(pictures, shape, suitable_batch(place, shape)):
         good = np.flatnonzero([not error for error in chunk.errors])
         errors |= {name: error for name, error in zip(chunk.names, chunk.errors, strict=True) if error}
         images += [chunk.names[row] for row in good]
         if len(good):
             store = TensorStore(chunk.pictures, place)
             mirrored = (False, True) if mirror else (False,)
-            views = [embed(network, store, good, place, batch=batch, mirror=which) for which in mirrored]
+            views = [embed(network, store, good, place, mirror=which) for which in mirrored]
             parts.append(torch.stack(views).mean(0).numpy())
         watcher.embedding(len(images) + len(errors), total or len(images) + len(errors))
     if not parts:

@@ -49,7 +49,8 @@ def untrained(tmp_path_factory):
         network = build_network(backbone, len(classes), weights="none", head=head, normalize="imagenet")
         network = get_method(method).network(network)
         path = tmp_path_factory.mktemp("untrained")
-        save_file(network.state_dict(), path / "ema.safetensors")
+        tensors = {name: value.contiguous() for name, value in network.state_dict().items()}
+        save_file(tensors, path / "ema.safetensors")
         settings = {"backbone": backbone, "head": head, "method": method, "method_options": {}}
         known = artefact_facts(classes, settings, network, (3, size, size), path / "ema.safetensors")
         known["thresholds"] = [0.5] * len(classes)

@@ -89,6 +89,14 @@ def test_a_floor_out_of_reach_is_named_and_null():
     json.dumps(facts, allow_nan=False)
 
 
+def test_a_class_that_no_picture_reaches_the_shared_threshold_of_is_named():
+    logits = np.column_stack([np.r_[np.full(10, 2.0), np.full(10, -2.0)], np.full(20, -5.0)])
+    y = np.column_stack([np.r_[np.ones(10), np.zeros(10)], np.r_[1, np.zeros(19)]]).astype(int)
+    decision = decide_on(logits, y, ("often", "rare"), "f1", "here", calibrate=False)["decision"]
+    assert decision["classes_with_pooled_threshold"] == decision["classes_chosen_nowhere"] == ["rare"]
+    assert decision["classes_never_chosen"] == []
+
+
 def test_a_run_that_holds_out_is_calibrated(tmp_path):
     config = TrainConfig.from_dict({**TINY, "selection": "held_out", "held_out": 0.5})
     run = run_training(

@@ -33,7 +33,7 @@ class Harmful(Method):
 @pytest.fixture
 def harmful(monkeypatch):
     monkeypatch.setitem(METHODS, "harmful", Harmful)
-    return {"method": "harmful", "warmup_epochs": 12, "epochs": 4, "lr": 0.01}
+    return {"method": "harmful", "warmup_epochs": 24, "epochs": 4, "lr": 0.01}
 
 
 def same(one, other):

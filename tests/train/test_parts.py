@@ -143,7 +143,7 @@ def test_presets():
 
 def test_epoch_line_without_evaluation():
     line = {"epoch": 0, "stage": "warmup", "loss": 2.0, "seconds": 1.0, "img_per_s": 10.0}
-    assert epoch_line(line) == "epoch 0 warmup | loss 2 | 1.0 s, 10 img/s"
+    assert epoch_line(line) == "epoch 1 warmup | loss 2 | 1.0 s, 10 img/s"
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,9 @@ def decide(
         )
     watcher.note(f"thresholds for {policy} on {chosen['chosen_on']}: {run / 'labels.json'}")
     if shared := chosen["classes_with_pooled_threshold"]:
-        watcher.note(f"note: too few positives for a threshold of their own: {', '.join(shared)}")
+        watcher.note(f"note: too few positives for a threshold of their own, so they share one: {', '.join(shared)}")
+    if nowhere := chosen["classes_chosen_nowhere"]:
+        watcher.note(f"note: none of these pictures reaches the threshold of: {', '.join(nowhere)}")
     if never := chosen["classes_never_chosen"]:
         watcher.note(f"note: never chosen, as no threshold keeps the policy: {', '.join(never)}")
     watcher.note("measure on other pictures: on these the figures would flatter")

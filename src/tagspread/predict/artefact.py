@@ -168,10 +168,7 @@ def load_network(artefact: Artefact, device: torch.device) -> TagNet:
         raise TagspreadError(f"{artefact.path / FILE} is damaged: it does not say which network it is of.") from None
     _check_fits(artefact, network, tensors)
     network.load_state_dict(tensors)
-    network.to(device)
-    if device.type == "cuda":
-        network.to(memory_format=torch.channels_last)
-    return network.eval().requires_grad_(False)
+    return network.to(device).eval().requires_grad_(False)
 
 
 def check_weights(artefact: Artefact) -> None:

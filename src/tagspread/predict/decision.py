@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from tagspread.core.calibrate import Calibration, Reliability, crossfitted, fit_calibration, reliability
-from tagspread.core.decide import Decision, choose_thresholds
+from tagspread.core.decide import Decision, choose_thresholds, decide
 from tagspread.predict.artefact import artefact_facts
 from tagspread.predict.chosen_on import KEY, TRAINING, remember
 from tagspread.train.config import TrainConfig
@@ -110,8 +110,12 @@ def decide_on(
         before = Calibration.identity(len(classes)).probabilities(logits)
         after = crossfitted(logits, y, min_positives=min_positives)
         shown = {"before": _plain(reliability(before, y)), "after": _plain(reliability(after, y))}
-    decision = choose_thresholds(calibration.probabilities(logits), y, policy, min_positives=min_positives)
-    return _facts(classes, decision, source, calibration, source if calibrate else None, shown)
+    probabilities = calibration.probabilities(logits)
+    decision = choose_thresholds(probabilities, y, policy, min_positives=min_positives)
+    facts = _facts(classes, decision, source, calibration, source if calibrate else None, shown)
+    nowhere = ~decide(probabilities, decision.thresholds).any(axis=0) & np.isfinite(decision.thresholds)
+    facts["decision"]["classes_chosen_nowhere"] = [classes[k] for k in np.flatnonzero(nowhere)]
+    return facts
 
 
 def decision_in_words(facts: dict[str, Any]) -> str:

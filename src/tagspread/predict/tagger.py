@@ -19,15 +19,14 @@ from tagspread.data.store import TensorStore
 from tagspread.errors import TagspreadError
 from tagspread.predict.artefact import Artefact, load_network, read_artefact
 from tagspread.predict.pictures import Chunk, Picture, read_chunks
-from tagspread.train.score import score
+from tagspread.train.score import score, suitable_batch
 from tagspread.train.session import choose_device
 from tagspread.vision.backbones import TagNet
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BATCH = {"cuda": 256}  # pictures at a time; elsewhere few, which keeps what lies between the layers in the cache
-SMALL_BATCH = 32
+MOST_AT_A_TIME = 256  # while a GPU looks at these, the next are copied to it
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +143,7 @@ class Tagger:
         self, pictures: Picture | Iterable[Picture], *, mirror: bool = False, batch: int | None = None
     ) -> Iterator[tuple[Chunk, np.ndarray]]:
         """Yield chunks of pictures with the network's own answers; those of unreadable pictures mean nothing."""
-        batch = batch or BATCH.get(self.device.type, SMALL_BATCH)
+        batch = batch or min(MOST_AT_A_TIME, suitable_batch(self.device, self.artefact.shape))
         asked: deque[tuple[Chunk, Tensor, torch.cuda.Event | None]] = deque()
         for chunk in read_chunks(pictures, self.artefact.shape, batch):
             # budget 0: the pictures stay in memory and follow batch by batch, while the GPU works on those before

@@ -95,7 +95,7 @@ class TrainConfig:
     held_out: float = 0.2  # share of the labelled part, for selection="held_out" only
     precision: str = "auto"
     graphs: str = "auto"
-    score_batch: int = 512
+    score_batch: int | None = None  # None: what suits the device
 
     def __post_init__(self) -> None:
         for setting in fields(self):

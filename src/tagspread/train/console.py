@@ -52,7 +52,7 @@ class Watcher:
 
     def step(self, epoch: int, seen: int, total: int) -> None:
         """Show how far the run is: pictures trained on, of all epochs."""
-        self._show(f"training, epoch {epoch}", seen, total)
+        self._show(f"training, epoch {epoch + 1}", seen, total)
 
     def epoch(self, line: dict[str, Any]) -> None:
         """Print the line of an epoch."""
@@ -85,13 +85,13 @@ class Watcher:
 
 
 def epoch_line(line: dict[str, Any]) -> str:
-    """Return an epoch's figures in one line.
+    """Return an epoch's figures in one line; people count from 1, ``log.jsonl`` from 0.
 
     >>> epoch_line({"epoch": 3, "stage": "main", "loss": 1.5, "test_map_raw": 0.5, "test_map_ema": 0.6, "seconds": 2.0,
     ...     "img_per_s": 900.0, "pseudo_positives": 12, "flips": 3})
-    'epoch 3 main | loss 1.5 | test mAP 50.0 raw, 60.0 EMA | 12 pseudo-positives, 3 labels flipped | 2.0 s, 900 img/s'
+    'epoch 4 main | loss 1.5 | test mAP 50.0 raw, 60.0 EMA | 12 pseudo-positives, 3 labels flipped | 2.0 s, 900 img/s'
     """
-    parts = [f"epoch {line['epoch']} {line['stage']}", f"loss {line['loss']:.4g}"]
+    parts = [f"epoch {line['epoch'] + 1} {line['stage']}", f"loss {line['loss']:.4g}"]
     for part in ("test", "held_out"):
         if f"{part}_map_ema" in line:
             raw, ema = 100 * line[f"{part}_map_raw"], 100 * line[f"{part}_map_ema"]

@@ -22,7 +22,6 @@ from tagspread.train.score import score
 from tagspread.vision.backbones import TagNet
 
 ROWS_AT_ONCE = 1024  # between two notes of how far it is
-CPU_BATCH = 32  # few at a time keep what lies between the layers in the processor's cache
 Progress = Callable[[int, int], None]
 
 
@@ -32,7 +31,7 @@ def embed(
     rows: np.ndarray,
     device: torch.device,
     *,
-    batch: int = 512,
+    batch: int | None = None,
     precision: str = "auto",
     mirror: bool = False,
     file: Path | None = None,
@@ -45,14 +44,13 @@ def embed(
         store: where the pictures are.
         rows: which.
         device: where the network works.
-        batch: pictures at a time, at most.
+        batch: pictures at a time; as many as suit the device if not given.
         precision: as in training.
         mirror: of the mirror images instead.
         file: where to keep them; what is there already is not computed again.
         progress: is told how many are done, of how many.
     """
     network.to(device).eval()
-    batch = batch if device.type == "cuda" else min(batch, CPU_BATCH)
 
     def look(pictures: Tensor) -> Tensor:
         return network.features(pictures.flip(-1) if mirror else pictures)

@@ -164,7 +164,8 @@ def _methods(config: TrainConfig) -> tuple[Method, ...]:
 def _in_words(settings: Settings, compared: bool) -> str:
     how = "chosen by cross-validation on the labelled pictures" if compared else "too few labelled pictures to compare"
     if not settings.uses_pile:
-        return f"penalty {settings.ridge:g}, without the pile, which did not help ({how})"
+        why = ", as no clear gain from it was found" if compared and settings.method.uses_pile else ""
+        return f"penalty {settings.ridge:g}, without the pile{why} ({how})"
     options = ", ".join(f"{name} {value}" for name, value in asdict(settings.method).items() if value is not None)
     method = type(settings.method).__name__ + (f" with {options}" if options else "")
     return (

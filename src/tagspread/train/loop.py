@@ -166,13 +166,13 @@ def check_losses(losses: list[Tensor], state: TrainState) -> None:
     bad = ~torch.isfinite(values)
     if bool(bad.any()):
         step = state.step - len(losses) + int(bad.float().argmax()) + 1
-        raise _not_finite(f"the loss became {values[bad][0].item()} at epoch {state.epoch}, step {step}", state)
+        raise _not_finite(f"the loss became {values[bad][0].item()} in epoch {state.epoch + 1}, step {step}", state)
 
 
 def check_scores(scores: Tensor, whose: str, state: TrainState) -> None:
     """Raise if scores are NaN or infinite."""
     if not bool(torch.isfinite(scores).all()):
-        raise _not_finite(f"the {whose} network's scores are not finite at epoch {state.epoch}", state)
+        raise _not_finite(f"the {whose} network's scores are not finite in epoch {state.epoch + 1}", state)
 
 
 def _not_finite(what: str, state: TrainState) -> TagspreadError:

@@ -47,8 +47,6 @@ class TrainState:
         self.method = get_method(config.method, **config.method_options)
         self.stages = plan_stages(problem, config, self.method)
         self.student = network.to(device)
-        if device.type == "cuda":
-            self.student.to(memory_format=torch.channels_last)
         self.ema = EMA(self.student, config.ema_decay, config.ema_warmup)
         self.targets: Targets | None = None
         self.pile_scores, self.flips, self.fresh = (torch.empty(0, device=device) for _ in range(3))
