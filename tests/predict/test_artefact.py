@@ -101,7 +101,9 @@ def test_another_list_of_classes_is_refused(copy):
         **both,
         "calibration": lambda c: {**c, "slope": longer(c["slope"]), "intercept": longer(c["intercept"])},
     }
-    refused(copy(**all_of_them), "11 classes but the network answers for 10")
+    refused(copy(**all_of_them), "are not those that training wrote")
+    before = all_of_them | {"classes_sha256": None}  # runs of earlier days do not state it
+    refused(copy(**before), "11 classes but the network answers for 10")
 
 
 def test_a_newer_format_is_refused(copy):

@@ -37,6 +37,10 @@ WRONG = {
     "changed weights": (other_weights, "is not the file that training wrote"),
     "a class more": (change_facts(classes=lambda facts: [*facts["classes"], "hat"]), "11 classes but 10 thresholds"),
     "a class less": (change_facts(classes=lambda facts: facts["classes"][1:]), "9 classes but 10 thresholds"),
+    "a class renamed": (
+        change_facts(classes=lambda facts: [*facts["classes"][1:], facts["classes"][0]]),
+        "are not those that training wrote",
+    ),
     "a newer format": (change_facts(format=lambda _: FORMAT + 1), f"has format {FORMAT + 1}, tagspread .* reads up to"),
     "a damaged labels.json": (lambda run: (run / "labels.json").write_text("{"), "labels.json cannot be read"),
 }

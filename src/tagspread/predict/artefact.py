@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,7 @@ def artefact_facts(
         "method_options": settings["method_options"],
         "model": model.name,
         "sha256": {model.name: file_digest(model)},
+        "classes_sha256": _names_digest(classes),
     }
 
 
@@ -70,6 +71,10 @@ def file_digest(file: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _names_digest(names: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()
 
 
 def read_artefact(run: str | Path) -> Artefact:
@@ -98,6 +103,11 @@ def read_artefact(run: str | Path) -> Artefact:
             raise TagspreadError(
                 f"{path / FILE} has {len(classes)} classes but {len(values)} {what}; the list of classes was changed."
             )
+    if facts.get("classes_sha256", _names_digest(classes)) != _names_digest(classes):
+        raise TagspreadError(
+            f"the classes in {path / FILE} are not those that training wrote, which the weights know by their place; "
+            "put the file back, and rename tags in what predict writes."
+        )
     return Artefact(path, facts, classes, thresholds, Calibration(slope, intercept), (channels, height, width), model)
 
 
