@@ -67,8 +67,9 @@ def test_figures_that_are_no_numbers_are_refused(tmp_path):
 
 def test_plan_grows_and_is_kept(tmp_path):
     results = Results(tmp_path)
-    results.plan([{"key": "a", "p": 0.1}])
-    results.plan([{"key": "b", "p": 0.2}, {"key": "a", "p": 0.1}])
+    same = {"dataset": "voc", "method": "cap", "variant": "", "seed": 1, "setup": {"id": "x"}}
+    results.plan([same | {"key": "a", "p": 0.1}])
+    results.plan([same | {"key": "b", "p": 0.2}, same | {"key": "a", "p": 0.1}])
     assert [cell["key"] for cell in results.planned()] == ["a", "b"]
     results.plan_file.write_text("{")
     with pytest.raises(TagspreadError, match=r"grid\.json cannot be read"):

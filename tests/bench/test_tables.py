@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagspread.bench.grid import PAPER_METHODS, SHARES
+from tagspread.bench.results import Results
 from tagspread.bench.tables import MISSING, Entry, build_tables, machine_notes, published, signed
 from tagspread.bench.writing import comma_separated, html, markdown, write_tables
 
@@ -112,6 +113,18 @@ def test_setups_and_data_sets_are_not_mixed():
         ("paper", [70.0]),
         ("default", [80.0]),
     ]
+
+
+def test_an_edited_method_takes_the_place_of_what_it_was(tmp_path):
+    mine = "my_rule.py:MyRule"
+    old, new = done(mine, 0.05, 1, 0.3, key="old"), done(mine, 0.05, 1, 0.7, key="new")
+    plans = Results(tmp_path)
+    plans.plan([cell(mine, 0.05, 1, key="old")])
+    plans.plan([cell(mine, 0.05, 1, key="new")])
+    for records, text in (([old, new], "70.00"), ([new, old], "70.00"), ([old], MISSING)):
+        assert rows_of(build_tables("voc", records, plans.planned())[0]) == {mine: [text]}
+    plans.plan([cell(mine, 0.05, 1, key="old")])  # it was edited back
+    assert rows_of(build_tables("voc", [old, new], plans.planned())[0]) == {mine: ["30.00"]}
 
 
 @given(st.lists(st.floats(0, 100), min_size=2, max_size=6))

@@ -82,6 +82,17 @@ def test_rare_classes_take_the_common_fit():
     np.testing.assert_array_equal(found.intercept[1:], pooled.intercept[0])
 
 
+def test_scores_that_are_all_the_same_take_the_common_fit():
+    rng = np.random.default_rng(0)
+    z = np.column_stack([rng.normal(size=60), np.full(60, 0.3)])
+    y = (rng.random((60, 2)) < 1 / (1 + np.exp(-3 * z))).astype(int)
+    found = fit_calibration(z, y)
+    assert found.rare == (1,)
+    assert 0 < found.slope[1] < 100
+    nothing = fit_calibration(z[:, 1:], y[:, 1:])
+    assert nothing.probabilities(np.array([[0.3], [0.4]])) == pytest.approx(y[:, 1].mean(), abs=1e-6)
+
+
 def test_probabilities_are_the_kind_of_array_that_was_given():
     logits, y = drawn(50, 2)
     found = fit_calibration(torch.from_numpy(logits), torch.from_numpy(y))

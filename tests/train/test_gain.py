@@ -19,6 +19,8 @@ from tagspread.train.session import run_training
 from tagspread.train.stop import Interrupted, StopSignal
 from tagspread.vision.backbones import build_network
 
+from .conftest import make_problem
+
 FILE = "labelled_only.safetensors"
 
 
@@ -165,6 +167,38 @@ def test_harm_is_told_and_the_better_one_is_kept_if_asked(harmful, problem, tiny
     measured = ts.mean_average_precision(found.probabilities, problem.y[problem.test])
     assert measured == pytest.approx(run.metrics["labelled_only"]["mAP"])
     same(load_file(plain.path / "model.safetensors"), load_file(run.path / "model.safetensors"))
+
+
+def test_keep_better_is_remembered_when_the_run_is_gone_on_with(harmful, problem, tiny, silent, tmp_path):
+    run_training(problem, tiny(**harmful), tmp_path / "run", keep_better=True, watcher=silent)
+    (tmp_path / "run" / "metrics.json").unlink()
+    run = run_training(problem, tiny(**harmful), tmp_path / "run", resume=True, watcher=silent)
+    assert run.metrics["network"] == "labelled_only"
+
+
+def test_the_best_of_a_shared_warmup_is_not_forgotten(harmful, tiny, silent, tmp_path):
+    problem = make_problem(labelled=100)
+    config = tiny(**harmful, selection="held_out")
+    labels_alone = replace(config, method="asl")
+    run_training(problem, labels_alone, tmp_path / "asl", watcher=silent)
+    whole = run_training(problem, config, tmp_path / "whole", watcher=silent)
+    shared = run_training(problem, config, tmp_path / "shared", watcher=silent, after=tmp_path / "asl")
+    assert whole.metrics["held_out"]["mAP"] > whole.log[-1]["held_out_map_ema"] + 0.1  # it was best before the pile
+    assert shared.metrics["network"] == whole.metrics["network"]
+    assert shared.metrics["held_out"] == whole.metrics["held_out"]
+
+
+def test_a_run_that_ends_with_its_warmup_is_known_by_what_a_warmup_hands_on(problem, tiny, silent, tmp_path):
+    config = tiny(method="asl", ema_decay=0.9997, ema_warmup=False, warmup_epochs=12)
+    run = run_training(problem, config, tmp_path / "run", watcher=silent)
+    assert run.metrics["network"] == "raw"
+    assert run.metrics["test"]["mAP"] == run.log[-1]["test_map_raw"] > run.log[-1]["test_map_ema"]
+    tagger = ts.load(run.path, device="cpu")
+    assert tagger.artefact.model.name == "model.safetensors"
+    found = tagger.predict(problem.store.batch(problem.test).numpy()).probabilities
+    assert ts.mean_average_precision(found, problem.y[problem.test]) == pytest.approx(run.metrics["test"]["mAP"])
+    averaged = run_training(problem, replace(config, warm_start_from="ema"), tmp_path / "ema", watcher=silent)
+    assert averaged.metrics["network"] == "ema"
 
 
 def test_keep_better_keeps_what_the_pile_made_if_that_is_better(problem, tiny, silent, tmp_path):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import tagspread as ts
 from tagspread.errors import TagspreadError
@@ -111,6 +111,23 @@ def test_a_finished_run_can_be_resumed(run, silent):
     again = run_training(problem, config, done.path, resume=True, watcher=silent, cache=done.path.parent / "cache")
     assert again.metrics["test"]["mAP"] == done.metrics["test"]["mAP"]
     assert again.log == done.log
+
+
+def test_a_run_that_lost_a_file_is_finished_anew_with_its_own_network(tmp_path, silent):
+    donor = build_network("test_resnet", 1, weights="none")
+    tensors = {name: value.contiguous() for name, value in donor.backbone.state_dict().items()}
+    save_file(tensors, tmp_path / "weights.safetensors")
+    config = make_config(
+        mode="head", backbone="test_resnet", weights=str(tmp_path / "weights.safetensors"), image_size=24, flip=False
+    )
+    problem = make_problem()
+    done = run_training(problem, config, tmp_path / "run", watcher=silent)
+    before = load_file(done.path / "ema.safetensors")
+    (done.path / "labels.json").unlink()
+    again = run_training(problem, config, tmp_path / "run", resume=True, watcher=silent)
+    after = load_file(done.path / "ema.safetensors")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert again.metrics["test"]["mAP"] == done.metrics["test"]["mAP"]
 
 
 def test_when_the_mode_is_chosen(monkeypatch):

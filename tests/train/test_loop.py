@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from tagspread.methods import METHODS
 from tagspread.methods.base import Method, Targets
 from tagspread.train import loop, state
+from tagspread.train import score as score_module
 from tagspread.train.session import run_training
 from tagspread.train.stages import plan_stages
 from tagspread.train.step import Step
@@ -109,6 +110,8 @@ def test_a_checkpoint_of_other_data_or_settings_is_refused(problem, tiny, silent
     run_training(problem, tiny(epochs=1), tmp_path / "run", watcher=silent)
     with pytest.raises(ValueError, match=r"other settings: lr \(0.003 then, 0.1 now\)"):
         run_training(problem, tiny(epochs=1, lr=0.1), tmp_path / "run", resume=True, watcher=silent)
+    faster = tiny(epochs=1, score_batch=16, graphs="off")  # how fast is the machine's affair
+    assert run_training(problem, faster, tmp_path / "run", resume=True, watcher=silent).log
     with pytest.raises(ValueError, match="of other data"):
         run_training(make_problem(labelled=41), tiny(epochs=1), tmp_path / "run", resume=True, watcher=silent)
     with pytest.raises(ValueError, match="there is no checkpoint"):
@@ -155,6 +158,22 @@ def test_a_method_may_label_per_step_and_change_the_loss(problem, tiny, silent, 
     run_training(problem, tiny(method="per_step", epochs=1), tmp_path / "run", watcher=silent)
     plan = plan_stages(problem, tiny(), PerStep())[1]
     assert seen == [(plan.batch_pile, 10)] * plan.steps
+
+
+def test_labels_of_a_step_rest_on_the_same_look_as_those_of_an_epoch(problem, tiny, silent, tmp_path, monkeypatch):
+    looks = []
+    plain = score_module.score
+
+    def watched(network, store, rows, **how):
+        looks.append((len(rows), how.get("flips")))
+        return plain(network, store, rows, **how)
+
+    monkeypatch.setattr(state, "score", watched)
+    config = tiny(method="freematch", epochs=1, flip=True, teacher_flips=True, evaluate_every=9)
+    run_training(replace(problem, test=problem.test[:0]), config, tmp_path / "run", watcher=silent)
+    steps = [flips for rows, flips in looks if rows != len(problem.pile)]
+    assert steps
+    assert all(steps)
 
 
 def test_loss_sum_and_mean_mean(problem, tiny, tmp_path):

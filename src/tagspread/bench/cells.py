@@ -25,6 +25,7 @@ from tagspread.train.config import TrainConfig, make_config
 from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
 from tagspread.train.problem import Problem
+from tagspread.train.same import OF_THE_MACHINE
 from tagspread.train.session import Run, run_training
 
 QUALITY = tuple(f"pseudo_{figure}" for figure in ("OP", "OR", "OF1", "CP", "CR", "CF1"))
@@ -187,7 +188,8 @@ def can_go_on(run: RunFolder, config: TrainConfig) -> bool:
     if not run.is_run or not run.checkpoint.exists():
         return False
     wanted = json.loads(json.dumps(config.to_dict()))  # as JSON has it: lists for tuples
-    return bool(run.read_json("config.json")["settings"] == wanted)
+    found = run.read_json("config.json")["settings"]
+    return all(found.get(name) == value for name, value in wanted.items() if name not in OF_THE_MACHINE)
 
 
 def failed_cell(cell: Cell, error: Exception, device: torch.device) -> Record:
@@ -215,7 +217,7 @@ def figures(run: Run, config: TrainConfig) -> Record:
     lines = [line for line in run.log if line["stage"] == last_stage and "test_map_ema" in line]
     if not lines:
         raise TagspreadError("the run was never evaluated; the data have no test part.")
-    network = "ema" if last_stage == "main" else config.warm_start_from
+    network = "raw" if last_stage == "warmup" and config.warm_start_from == "raw" else "ema"
     last = {which: lines[-1][f"test_map_{which}"] for which in ("raw", "ema")}
     honest = last[network]
     if config.selection == "held_out":

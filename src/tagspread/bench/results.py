@@ -65,8 +65,8 @@ class Results:
     def plan(self, cells: Iterable[Record]) -> None:
         """Remember what was asked for, so that a missing cell can be shown as missing."""
         with self._alone():
-            known = {cell["key"]: cell for cell in (*self.planned(), *cells)}
-            write_file(self.plan_file, json.dumps({"cells": known}, indent=1) + "\n")
+            known = {place_of(cell): cell for cell in (*self.planned(), *cells)}
+            write_file(self.plan_file, json.dumps({"cells": {c["key"]: c for c in known.values()}}, indent=1) + "\n")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -90,6 +90,14 @@ class Results:
             return b""
         except OSError as error:
             raise TagspreadError(f"{self.file} cannot be read ({error.strerror}); give another --out.") from None
+
+
+def place_of(cell: Record) -> tuple[Any, ...]:
+    """Return where a cell stands in its table; there is one cell in a place, the last that was asked for.
+
+    A method of the user's own changes its cells' keys when its file is edited, and not their places.
+    """
+    return (*(cell[name] for name in ("dataset", "method", "variant", "p", "seed")), cell["setup"]["id"])
 
 
 def write_file(file: Path, text: str) -> None:

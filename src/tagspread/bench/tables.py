@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from tagspread.bench.grid import PAPER_METHODS, in_order
-from tagspread.bench.results import Record
+from tagspread.bench.results import Record, place_of
 from tagspread.methods import METHODS
 from tagspread.wording import MINUS
 
@@ -163,8 +163,12 @@ def source_notes(marks: Iterable[str]) -> list[str]:
 
 def build_tables(dataset: str, records: Iterable[Record], planned: Iterable[Record]) -> list[Table]:
     """Return all tables of a data set: by protocol, then by setup in the order in which they came."""
-    found = {record["key"]: record for record in records if record["dataset"] == dataset}
-    cells = {cell["key"]: cell for cell in planned if cell["dataset"] == dataset} | found
+    cells = {place_of(cell): cell for cell in planned if cell["dataset"] == dataset}
+    asked = {place: cell["key"] for place, cell in cells.items()}
+    for record in records:
+        place = place_of(record)
+        if record["dataset"] == dataset and asked.get(place, record["key"]) == record["key"]:
+            cells[place] = record
     setups = {cell["setup"]["id"]: cell["setup"] for cell in cells.values()}
     tables = []
     for protocol in PROTOCOLS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -41,6 +42,8 @@ def basic_interval(
     tail = (1 - confidence) / 2
     ends = torch.tensor([tail, 1 - tail], dtype=values.dtype, device=values.device)
     low, high = torch.nanquantile(values, ends).tolist()
+    if math.isnan(low):  # no resampled set had anything to measure
+        return math.nan, math.nan
     low, high = min(estimate, 2 * estimate - high), max(estimate, 2 * estimate - low)
     return max(low, bounds[0]), min(high, bounds[1])
 

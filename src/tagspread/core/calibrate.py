@@ -72,11 +72,12 @@ def fit_calibration(logits: ArrayLike, y: ArrayLike, *, min_positives: int = 5) 
     if not (labels == 1).any() or not (labels == 0).any():
         raise TagspreadError("y holds no positive, or no negative; probabilities are fitted to rows that show both.")
     fewest = np.minimum((labels == 1).sum(axis=0), (labels == 0).sum(axis=0))
-    pooled_slope, pooled_intercept = _fit(z.reshape(-1, 1), labels.reshape(-1, 1))
-    if not pooled_slope[0] > TINY:  # scores that say nothing: the share of positives is the best probability
+    pool = z.reshape(-1, 1), labels.reshape(-1, 1)
+    pooled_slope, pooled_intercept = _fit(*pool)
+    if not pooled_slope[0] > TINY or _flat(*pool)[0]:  # scores that say nothing: the share of positives is the best
         pooled_slope[:], pooled_intercept[:] = TINY, np.log((labels == 1).sum() / (labels == 0).sum())
     slope, intercept = _fit(z, labels)
-    rare = (fewest < min_positives) | ~(slope > TINY)
+    rare = (fewest < min_positives) | ~(slope > TINY) | _flat(z, labels)
     slope, intercept = np.where(rare, pooled_slope, slope), np.where(rare, pooled_intercept, intercept)
     return Calibration(slope, intercept, tuple(map(int, np.flatnonzero(rare))))
 
@@ -156,6 +157,13 @@ def _checked(argument: str, values: ArrayLike, y: ArrayLike) -> tuple[np.ndarray
     check_same_shape(argument, checked, "y", labels)
     check_no_nan(argument, checked)
     return checked.double().cpu().numpy(), labels.cpu().numpy()
+
+
+def _flat(z: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return for each column whether all its known rows have the same score, which tells nothing."""
+    known = labels >= 0
+    highest, lowest = np.where(known, z, -np.inf).max(axis=0), np.where(known, z, np.inf).min(axis=0)
+    return ~(highest - lowest > 1e-6)  # type: ignore[no-any-return]
 
 
 def _fit(z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

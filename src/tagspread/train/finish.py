@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 
@@ -88,7 +89,11 @@ def finish(
 
 
 def _choose(network: TagNet, folder: RunFolder, state: TrainState, learnt: Problem) -> Shipped:
-    """Write the networks; the average of the last epoch is the run's, or the best one where it was looked for."""
+    """Write the networks; the average of the last epoch is the run's, or the best one where it was looked for.
+
+    A run that ends with its warm-up is known by the network that a warm-up hands on: after its few steps the paper's
+    average, with a decay of 0.9997, still is for the most part the untrained head it started from.
+    """
     folder.write_log(state.log)
     folder.write_model("model.safetensors", whole_model(network, state.student))
     folder.write_model("ema.safetensors", whole_model(network, state.ema.model))
@@ -97,6 +102,8 @@ def _choose(network: TagNet, folder: RunFolder, state: TrainState, learnt: Probl
         model.load_state_dict(state.best)
         name, file = [line["best_is"] for line in state.log if "best_is" in line][-1], "best.safetensors"
         folder.write_model(file, whole_model(network, model))
+    elif state.stages and state.stages[-1].name == "warmup" and state.config.warm_start_from == "raw":
+        name, file, model = "raw", "model.safetensors", state.student
     return Shipped(name, folder.path / file, partial(state.score, model, learnt.store))
 
 
@@ -142,7 +149,8 @@ def _measure(scores: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:
 def _write_ledger(problem: Problem, folder: RunFolder, state: TrainState, images: str | None) -> None:
     """Write down what the pile was last trained on."""
     above = "" if images is None else f"{images}/"
-    names = [problem.name(int(row)).removeprefix(above) for row in problem.pile]
+    untagged = ~np.isin(problem.pile, problem.apart)  # some methods set labelled pictures apart, in the pile
+    names = [problem.name(int(row)).removeprefix(above) for row in problem.pile[untagged]]
     arrays = (state.epoch_targets.labels, state.pile_scores, state.flips)
-    lines = ledger_lines(names, problem.classes, *(tensor.float().cpu().numpy() for tensor in arrays))
+    lines = ledger_lines(names, problem.classes, *(tensor.float().cpu().numpy()[untagged] for tensor in arrays))
     folder.write_csv(LEDGER, LEDGER_COLUMNS, lines)

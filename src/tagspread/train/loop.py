@@ -66,10 +66,16 @@ def train_loop(
             watcher.epoch(state.log[-1])
 
 
+def teachers_look(problem: Problem, state: TrainState) -> Callable[[np.ndarray], Tensor]:
+    """Return what scores rows as the teacher sees them: plain, and where that is wanted also in the mirror."""
+    flips = state.config.teacher_flips and state.config.flip
+    return partial(state.score, state.ema.model, problem.store, flips=flips)
+
+
 def label_pile(problem: Problem, state: TrainState, labelled: Labelled) -> None:
     """Let the teacher score the pile, and the method turn the scores into this epoch's targets."""
-    method, config = state.method, state.config
-    look = partial(state.score, state.ema.model, problem.store, flips=config.teacher_flips and config.flip)
+    method = state.method
+    look = teachers_look(problem, state)
     if method.reads_labelled:
         labelled = with_scores(labelled, problem, look)
     method.new_epoch(labelled, state.method_state)
@@ -129,11 +135,11 @@ def fresh_scores(problem: Problem, state: TrainState, rows: np.ndarray) -> Itera
     A chunk of steps is scored at once: one batch at a time, launching the teacher would cost more than its work, and
     in so few steps an average hardly moves. What is left of a chunk is saved with the run.
     """
-    chunk = steps_per_chunk(rows)
+    chunk, look = steps_per_chunk(rows), teachers_look(problem, state)
     for i in range(len(rows)):
         if not len(state.fresh):
             ahead = rows[i : i + chunk]
-            scores = state.score(state.ema.model, problem.store, ahead.reshape(-1))
+            scores = look(ahead.reshape(-1))
             state.fresh = scores.reshape(*ahead.shape, -1)
         scores, state.fresh = state.fresh[0], state.fresh[1:]
         yield scores

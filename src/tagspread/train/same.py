@@ -22,6 +22,9 @@ ONLY_WITH_PILE = (
 )  # settings that make no difference until the pile is used
 
 
+OF_THE_MACHINE = ("score_batch", "graphs")  # which change how fast something is learnt, not what
+
+
 def check_same(
     facts: dict[str, Any], fingerprint: str, config: TrainConfig, folder: Path, apart_from: tuple[str, ...] = ()
 ) -> None:
@@ -43,7 +46,7 @@ def check_same(
     changed = [
         f"{f.name} ({getattr(then, f.name)!r} then, {getattr(config, f.name)!r} now)"
         for f in dataclasses.fields(TrainConfig)
-        if f.name not in apart_from and getattr(then, f.name) != getattr(config, f.name)
+        if f.name not in (*apart_from, *OF_THE_MACHINE) and getattr(then, f.name) != getattr(config, f.name)
     ]
     if changed:
         raise TagspreadError(

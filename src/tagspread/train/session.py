@@ -124,6 +124,7 @@ def run_training(
                     watcher.note(f"note: {note}")
             learnt, state = _ready(network, problem, config, folder, device, watcher, cache, fresh=not resume)
             state.begin_from(resume, None if after is None else RunFolder(after).checkpoint)
+            keep_better |= resume and bool(folder.read_json("config.json").get("keep_better"))
             if resume and (done := finished_run(folder.path)) is not None:
                 watcher.note(ALREADY.format(folder.path))
                 return done
@@ -201,11 +202,12 @@ def _tensorboard_class() -> Any:
 
 def _build(problem: Problem, config: TrainConfig, method: Method, *, fresh: bool) -> TagNet:
     """Return the network that the method trains; what a checkpoint will bring back anyway is not loaded."""
+    frozen = method.on_features or config.mode == "head"  # the checkpoint has the head alone
     network = method.network(
         build_network(
             config.backbone,
             len(problem.classes),
-            weights=config.weights if fresh or method.on_features else "none",
+            weights=config.weights if fresh or frozen else "none",
             head=config.head,
             normalize=config.normalize,
         )

@@ -290,7 +290,7 @@ class TrainState:
             )
         self.student.load_state_dict(saved.under("student"))
         self.ema.model.load_state_dict(saved.under("ema"))
-        self.log = saved.facts["log"]
+        self.log, self.best = saved.facts["log"], saved.under("best")
         self.epoch, self.read_labelled = saved.facts["epoch"], saved.facts["read_labelled"]
         restore_random(saved, self.device)
 
