@@ -17,7 +17,7 @@ from tagspread.train.config import TrainConfig, check_heard, make_config
 from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
 from tagspread.train.session import Run, choose_device, run_training
-from tagspread.vision.backbones import check_network
+from tagspread.vision.backbones import build_network, check_network
 
 AnyPath = str | Path
 
@@ -77,6 +77,10 @@ def train(
         check_heard(settings, config.mode)
         RunFolder(out).check_free(overwrite)
     _check_settings(config, test_share)
+    if not resume:
+        build_network(
+            config.backbone, 1, weights=config.weights
+        )  # wrong weights are noticed before pictures are decoded
     place, watcher = choose_device(device), Watcher(quiet)
     kept = None if cache is None else Path(cache)
     common: dict[str, Any] = {"size": config.image_size, "device": place, "watcher": watcher, "cache": kept}

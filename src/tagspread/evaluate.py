@@ -22,7 +22,7 @@ from tagspread.core.metrics import (
 from tagspread.data.table import LabelTable, read_table
 from tagspread.errors import Blank, TagspreadError
 from tagspread.predict.artefact import update_artefact
-from tagspread.predict.chosen_on import DECIDING, KEY, in_common, remember
+from tagspread.predict.chosen_on import DECIDING, KEY, TRAINED_KEY, in_common, remember
 from tagspread.predict.decision import decide_on
 from tagspread.predict.tagger import Tagger
 from tagspread.train.again import count_trained, find_again, find_test_part
@@ -196,7 +196,9 @@ def thresholds_chosen_on(tagger: Tagger, table: LabelTable) -> int | None:
 
 
 def _trained_on(tagger: Tagger, table: LabelTable) -> int:
-    """Return how many of a table's pictures were trained on with their labels, if the run's own are still there."""
+    """Return how many of a table's pictures were trained on with their labels: by content, or in older runs by path."""
+    if (known := in_common(tagger.artefact.facts.get(TRAINED_KEY), table.paths)) is not None:
+        return known
     try:
         again = find_again(_config(tagger, "settings"), _config(tagger, "data"), tagger.classes)
     except (TagspreadError, TypeError):

@@ -82,6 +82,13 @@ def test_bad_input_is_one_clear_sentence(words, message, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_the_folder_of_a_run_is_left_alone(tmp_path):
+    (tmp_path / "config.json").write_text('{"tagspread": "0.1.0"}')
+    result = bench("demo", "--methods", "asl", "--out", tmp_path)
+    assert "is the folder of a run" in str(result.exception)
+    assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
+
+
 def test_study_of_the_interval_is_eleven_cells_with_its_warm_up(tmp_path):
     result = bench("demo", "--study", "eta", "--p", "0.2", "--seeds", "1", "--dry-run", "--out", tmp_path)
     assert "11 cells" in result.output

@@ -102,6 +102,8 @@ def test_unreadable_and_empty_pictures(folder):
     assert found[("error", "unreadable")][0].startswith("p01.png (labels row 2): ")
     assert found[("warning", "unreadable")] == ["p30.png: no picture format known to Pillow"]
     assert (report.counts["unreadable"], report.counts["pile"]) == (4, 18)
+    parts = ("labelled", "test", "pile", "unreadable")
+    assert sum(report.counts[part] for part in parts) == report.counts["pictures"]
 
 
 def test_a_test_picture_that_is_trained_on(folder):
@@ -264,6 +266,14 @@ def test_a_table_that_is_not_there_is_one_message(folder):
     for labels, test in (("none.csv", None), ("labels.csv", "none.csv")):
         with pytest.raises(TagspreadError, match=r"there is no file .*none\.csv"):
             run(folder, folder.parent / labels, test and folder.parent / test)
+
+
+def test_a_folder_without_a_picture_is_a_problem_of_the_data(tmp_path):
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "labels.csv").write_text("image,tags\na.jpg,x\n")
+    code, text = run(tmp_path / "pictures", tmp_path / "labels.csv", None)
+    assert code == 1
+    assert "not there (1)" in text
 
 
 def test_no_folder(tmp_path):

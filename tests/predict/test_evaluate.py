@@ -58,9 +58,11 @@ def test_broken_pictures_are_named_and_left_out(tagger, folder, drawn, tmp_path)
     assert [line.split("/")[-1].partition(":")[0] for line in found.unreadable] == ["broken.png", "gone.png"]
 
 
-def test_pictures_that_were_trained_on_are_counted(tagger, folder):
+def test_pictures_that_were_trained_on_are_counted(tagger, folder, tmp_path):
     assert evaluate(tagger, folder / "test.csv", samples=2).trained_on == 0
     assert evaluate(tagger, folder / "labels.csv", samples=2).trained_on == 60
+    shutil.copytree(folder, tmp_path / "copy")  # they are known by what they show, not by where they lie
+    assert evaluate(tagger, folder / "labels.csv", tmp_path / "copy", samples=2).trained_on == 60
 
 
 def test_a_handful_of_positives_claims_no_certainty(tagger, folder, drawn, tmp_path):

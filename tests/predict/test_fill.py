@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tagspread.data.table import read_table
+from tagspread.errors import TagspreadError
 from tagspread.predict.fill import fill_table
 
 
@@ -53,6 +54,13 @@ def test_wide_gaps_are_filled_and_nothing_else(tagger, few, tmp_path, drawn):
     assert done.unlisted == ("2", "4", "5", "6", "7", "8", "9")
     again = read_table(tmp_path / "out.csv", few, ignore=["who"])
     assert (again.y[:, [0, 1, 3]] >= 0).all(axis=1).sum() == 10
+
+
+def test_a_table_of_other_pictures_is_refused(tagger, few, tmp_path):
+    (tmp_path / "t.csv").write_text("image,tags\nholiday.jpg,beach\n")
+    with pytest.raises(TagspreadError, match=r"none of the 1 pictures that .*t\.csv names is in .*holiday\.jpg"):
+        fill_table(tagger, tmp_path / "t.csv", few, tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
 
 
 def test_long_tables_get_rows_and_keep_theirs(tagger, few, tmp_path):

@@ -83,6 +83,7 @@ def test_a_labelled_only_method_compares_nothing(problem, tiny, silent, tmp_path
 def test_the_held_out_part_is_preferred(problem, tiny, silent, tmp_path):
     run = run_training(problem, tiny(selection="held_out", held_out=0.25), tmp_path / "run", watcher=silent)
     assert (run.metrics["gain"]["part"], run.metrics["gain"]["pictures"]) == ("held_out", 10)
+    assert "; on so few pictures that is a hint, no more" in str(gain_in_words(run.metrics))
 
 
 def test_a_warm_up_that_is_shared(problem, tiny, silent, tmp_path):
@@ -240,7 +241,7 @@ def test_what_rounds_to_nothing_is_no_difference(difference):
     gain = {"difference": difference, "interval_90": (-0.004, 0.0003), "part": "test", "pictures": 1}
     assert gain_in_words({"network": "ema", "labelled_only": labelled_only, "gain": gain}) == (
         "the untagged pictures made no difference: mAP 31.0 with and without them (the network after the warm-up), "
-        "on 1 test picture (90 % interval \u22120.4 to 0.0 points)"
+        "on 1 test picture (90 % interval \u22120.4 to 0.0 points); on so few pictures that is a hint, no more"
     )
 
 

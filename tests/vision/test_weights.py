@@ -30,7 +30,7 @@ def test_safetensors(tmp_path):
     same(plain.tensors, TENSORS)
     assert plain[1:] == (None, None, "net.safetensors")
     save_file(TENSORS, file, {"mean": "0.5 0.5 0.25", "std": "0.5, 0.5, 1", "source": "made here"})
-    assert read_weights(str(file))[1:] == ((0.5, 0.5, 0.25), (0.5, 0.5, 1.0), "made here")
+    assert read_weights(str(file))[1:] == ((0.5, 0.5, 0.25), (0.5, 0.5, 1.0), "net.safetensors (made here)")
 
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
@@ -70,7 +70,7 @@ def test_no_code_in_a_file_is_run(tmp_path, kind):
         torch.save(TENSORS | {"trap": Trap(sprung)}, file, _use_new_zipfile_serialization=False)
     else:
         torch.save(TENSORS | {"trap": Trap(sprung)}, file)
-    with pytest.raises(TagspreadError, match=r"net\.pth does not hold plain tensors \(.+\); convert it to safetensors"):
+    with pytest.raises(TagspreadError, match=r"net\.pth does not hold plain tensors; give a \.safetensors file"):
         read_weights(file)
     assert not sprung.exists()
     if kind == "pickle":
@@ -102,7 +102,7 @@ def about(**metadata):
         ("a.safetensors", write_bytes(b"not tensors at all"), "is no readable safetensors file .*fetch it again"),
         ("a.safetensors", write_bytes(b""), "is no readable safetensors file"),
         ("a.safetensors", cut_short(save_file, 150), "is no readable safetensors file"),
-        ("a.pth", write_bytes(b""), r"does not hold plain tensors \(.+\)"),
+        ("a.pth", write_bytes(b""), "does not hold plain tensors"),
         ("a.pth", write_bytes(b"not tensors at all"), "does not hold plain tensors"),
         ("a.pth", cut_short(torch.save, 700), "does not hold plain tensors"),
         ("a.pth", lambda file: torch.save([torch.ones(1)], file), "holds no dictionary of tensors; save model"),

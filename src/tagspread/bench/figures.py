@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -140,7 +141,7 @@ def pseudo_labels(records: Sequence[Record]) -> Figure | None:
                 axis.set_xlabel("epoch with the pile")
                 axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     _legend_below(figure, axes[0][0], 4)
-    figure.suptitle(describe(setup), fontsize=8, color=GREY)
+    figure.suptitle(fill(describe(setup), 90), fontsize=8, color=GREY)
     return figure
 
 
@@ -177,7 +178,7 @@ def eta(records: Sequence[Record]) -> Figure | None:
         axis.set_xlabel(words[end])
     axes[0][0].set_ylabel("test mAP (%)")
     _legend_below(figure, axes[0][0], 4)
-    figure.suptitle(f"CAP, {describe(setup)}", fontsize=8, color=GREY)
+    figure.suptitle(fill(f"CAP, {describe(setup)}", 90), fontsize=8, color=GREY)
     return figure
 
 

@@ -18,6 +18,7 @@ from tagspread.bench.tables import build_tables
 from tagspread.bench.writing import write_tables
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.train.console import Watcher
+from tagspread.train.folder import RunFolder
 from tagspread.train.session import choose_device
 
 LABEL_STUDY = "label_study.json"
@@ -67,6 +68,8 @@ class Request:
 def run_bench(request: Request, watcher: Watcher) -> int:
     """Do all of it; return how many of the cells asked for have failed. Cells left by the budget are none of them."""
     began = time.monotonic()
+    if RunFolder(request.out).is_run:
+        raise TagspreadError(f"{request.out} is the folder of a run; give another @out for a grid.", out=...)
     results = Results(request.out)
     if request.tables_only:
         write_all(request, watcher)

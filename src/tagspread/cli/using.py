@@ -222,6 +222,10 @@ def decide(
     watcher.note(f"thresholds for {policy} on {chosen['chosen_on']}: {run / 'labels.json'}")
     if shared := chosen["classes_with_pooled_threshold"]:
         watcher.note(f"note: too few positives for a threshold of their own, so they share one: {', '.join(shared)}")
+        if 2 * len(shared) > len(facts["thresholds"]):
+            watcher.note(
+                "note: that is most of them; thresholds by --policy match, or on more pictures, may serve better"
+            )
     if nowhere := chosen["classes_chosen_nowhere"]:
         watcher.note(f"note: none of these pictures reaches the threshold of: {', '.join(nowhere)}")
     if never := chosen["classes_never_chosen"]:

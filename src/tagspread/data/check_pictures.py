@@ -36,8 +36,12 @@ class Inventory:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of what there are; rows with every tag unknown are no labelled pictures."""
-        known = {name: int(some.sum()) for name, some in self.known.items()}
+        """How many of what there are; rows with every tag unknown, or without a readable picture, are not labelled."""
+        gone = self.missing | self.broken.keys()
+        known = {
+            name: sum(picture not in gone for picture, tagged in zip(self.rows[name], some, strict=True) if tagged)
+            for name, some in self.known.items()
+        }
         return {
             "pictures": len(self.paths) - len(self.missing),
             "labelled": known.get(LABELS, 0),

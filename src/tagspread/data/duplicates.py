@@ -49,7 +49,7 @@ def fingerprints(thumbs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     grey = np.einsum("nchw,c->nhw", thumbs.astype(np.float32), GREY)
     bits = np.packbits((grey[:, :, 1:] > grey[:, :, :-1]).reshape(-1, BITS), axis=1)
-    shows = np.ptp(grey.reshape(len(grey), -1), axis=1) >= FLAT
+    shows = np.ptp(grey, axis=(1, 2)) >= FLAT
     return bits.view(">u8").ravel().astype(np.uint64), shows
 
 

@@ -101,7 +101,8 @@ def read_artefact(run: str | Path) -> Artefact:
     for what, values in (("thresholds", thresholds), ("slopes", slope), ("intercepts", intercept)):
         if values.shape != (len(classes),):
             raise TagspreadError(
-                f"{path / FILE} has {len(classes)} classes but {len(values)} {what}; the list of classes was changed."
+                f"{path / FILE} has {len(classes)} classes but {len(values)} {what}; the list of classes was changed. "
+                "Put the file back."
             )
     if facts.get("classes_sha256", _names_digest(classes)) != _names_digest(classes):
         raise TagspreadError(
@@ -137,7 +138,7 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise _lacks_file(RunFolder(path)) from None
     except (OSError, ValueError) as error:
-        raise TagspreadError(f"{path / FILE} cannot be read ({error}).") from None
+        raise TagspreadError(f"{path / FILE} cannot be read ({error}); copy it anew.") from None
     if not isinstance(facts, dict):
         raise TagspreadError(f"{path / FILE} is damaged: it holds no JSON object.")
     return facts
@@ -208,7 +209,7 @@ def _check_fits(artefact: Artefact, network: TagNet, tensors: dict[str, torch.Te
         if ours[key].shape != tensors[key].shape and ours[key].shape == (len(artefact.classes),):
             raise TagspreadError(
                 f"{artefact.path / FILE} has {len(artefact.classes)} classes but the network answers for "
-                f"{len(tensors[key])}; the list of classes was changed."
+                f"{len(tensors[key])}; the list of classes was changed. Put the file back."
             )
     odd = [key for key in {**ours, **tensors} if key not in ours or key not in tensors]
     odd += [key for key in ours if key in tensors and ours[key].shape != tensors[key].shape]

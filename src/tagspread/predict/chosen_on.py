@@ -14,6 +14,7 @@ from typing import Any
 from tagspread.predict.artefact import file_digest
 
 KEY = "chosen_on_pictures"  # in labels.json
+TRAINED_KEY = "trained_on_pictures"  # the same of those that were trained on with their labels
 MOST = 1000
 DIGITS = 16
 TRAINING, DECIDING = "train", "decide"

@@ -19,7 +19,7 @@ from torch import Tensor
 from tagspread.core.calibrate import Calibration, Reliability, crossfitted, fit_calibration, reliability
 from tagspread.core.decide import Decision, choose_thresholds, decide
 from tagspread.predict.artefact import artefact_facts
-from tagspread.predict.chosen_on import KEY, TRAINING, remember
+from tagspread.predict.chosen_on import KEY, TRAINED_KEY, TRAINING, remember
 from tagspread.train.config import TrainConfig
 from tagspread.train.problem import Problem
 from tagspread.vision.backbones import TagNet
@@ -41,7 +41,8 @@ def facts_of_run(
         logits_of: its logits of some rows of the problem.
     """
     facts = artefact_facts(problem.classes, config.to_dict(), network, problem.store.shape, model)
-    return facts | decide_for_run(problem, logits_of, config.method_options.get("priors"))
+    facts |= decide_for_run(problem, logits_of, config.method_options.get("priors"))
+    return facts | {TRAINED_KEY: remember([problem.name(int(row)) for row in problem.labelled], TRAINING)}
 
 
 def decide_for_run(

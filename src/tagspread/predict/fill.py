@@ -84,7 +84,13 @@ def fill_table(
     filled, columns = _columns(tagger, read)
     open_rows = _open_rows(read, columns, blank)
     named = {(images / name).resolve() for name in read.names}
-    pile = [path for path in find_pictures(images) if path.resolve() not in named]
+    found = find_pictures(images)
+    pile = [path for path in found if path.resolve() not in named]
+    if named and len(pile) == len(found):
+        raise TagspreadError(
+            f"none of the {len(named):,} pictures that {table} names is in {images}, such as {read.names[0]}; give the "
+            "folder that its paths start from."
+        )
     todo = [*(images / read.names[row] for row in open_rows), *pile]
     done = 0
     for part in tagger.stream(todo, **how):

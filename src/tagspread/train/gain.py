@@ -22,6 +22,7 @@ from tagspread.wording import counted, points
 
 LABELLED_ONLY = "labelled_only.safetensors"
 SAMPLES = 200
+FEW = 50  # pictures, below which luck with the split moves a figure more than its interval says
 NO_PART = (
     "no tagged picture was kept from training to measure it on; put some aside with --test-share 0.2, or give "
     "--test-labels"
@@ -84,6 +85,8 @@ def gain_in_words(metrics: dict[str, Any], *, advise: bool = True) -> str | None
     words = _compared(metrics["labelled_only"], gain)
     if metrics["network"] == "labelled_only":
         return f"{words}; the model without them is the one that is kept"
+    if gain["pictures"] < FEW:
+        words += "; on so few pictures that is a hint, no more"
     harmful = advise and gain["interval_90"][1] < 0
     return f"{words}; --keep-better would have kept the model without them" if harmful else words
 

@@ -56,14 +56,13 @@ def read_weights(path: str | Path) -> Weights:
             _as_float(tensors),
             _numbers(file, about, "mean"),
             _numbers(file, about, "std"),
-            about.get("source", file.name),
+            f"{file.name} ({about['source']})" if "source" in about else file.name,
         )
     try:
         loaded = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds; all mean that the file is not plain tensors
+    except Exception:  # torch raises many kinds and advises to load what may run code; all mean no plain tensors
         raise TagspreadError(
-            f"weights: {file} does not hold plain tensors ({_first_line(error)}); "
-            "convert it to safetensors where you trust it."
+            f"weights: {file} does not hold plain tensors; give a .safetensors file, or convert it where you trust it."
         ) from None
     tensors = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else loaded
     if not isinstance(tensors, dict) or not tensors or not all(isinstance(value, Tensor) for value in tensors.values()):
