@@ -141,7 +141,7 @@ def pseudo_labels(records: Sequence[Record]) -> Figure | None:
                 axis.set_xlabel("epoch with the pile")
                 axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     _legend_below(figure, axes[0][0], 4)
-    figure.suptitle(fill(describe(setup), 90), fontsize=8, color=GREY)
+    _title(figure, describe(setup))
     return figure
 
 
@@ -178,7 +178,7 @@ def eta(records: Sequence[Record]) -> Figure | None:
         axis.set_xlabel(words[end])
     axes[0][0].set_ylabel("test mAP (%)")
     _legend_below(figure, axes[0][0], 4)
-    figure.suptitle(fill(f"CAP, {describe(setup)}", 90), fontsize=8, color=GREY)
+    _title(figure, f"CAP, {describe(setup)}")
     return figure
 
 
@@ -204,7 +204,7 @@ def intervals(study: dict[str, Any] | None) -> Figure | None:
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xlabel("labelled pictures n")
-    axis.set_ylabel("distance to the true proportion\n(percentage points)")
+    axis.set_ylabel("distance to the proportion\nin all other pictures (points)")
     ticks = [
         size for size in (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000) if n[0] <= size <= n[-1]
     ]
@@ -216,6 +216,11 @@ def intervals(study: dict[str, Any] | None) -> Figure | None:
     axis.set_ylim(max(min(values), 0.02) * 0.8, max(values) * 1.25)
     _legend_below(figure, axis, 2)
     return figure
+
+
+def _title(figure: Figure, text: str) -> None:
+    """Put a line above, or several: about 14 small letters go into an inch."""
+    figure.suptitle(fill(text, int(14 * figure.get_figwidth())), fontsize=8, color=GREY)
 
 
 def _legend_below(figure: Figure, axis: Axes, columns: int) -> None:
