@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from tagspread.errors import TagspreadError
 from tagspread.linear.rounds import check_method
@@ -78,9 +79,7 @@ def train(
         RunFolder(out).check_free(overwrite)
     _check_settings(config, test_share)
     if not resume:
-        build_network(
-            config.backbone, 1, weights=config.weights
-        )  # wrong weights are noticed before pictures are decoded
+        _try_weights(config)
     place, watcher = choose_device(device), Watcher(quiet)
     kept = None if cache is None else Path(cache)
     common: dict[str, Any] = {"size": config.image_size, "device": place, "watcher": watcher, "cache": kept}
@@ -111,6 +110,12 @@ def _check_settings(config: TrainConfig, test_share: float | None) -> None:
     check_network(config.backbone, config.weights)
     if config.mode == "head":
         check_method(get_method(config.method, **config.method_options))
+
+
+def _try_weights(config: TrainConfig) -> None:
+    """Notice wrong weights, or a download that fails, before pictures are decoded; no random number is used up."""
+    with torch.random.fork_rng(devices=[]):
+        build_network(config.backbone, 1, weights=config.weights)
 
 
 def _folder_and_tables(images: AnyPath, labels: object, test_labels: object) -> tuple[Path, Path, Path | None]:

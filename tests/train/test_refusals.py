@@ -9,6 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import tagspread as ts
+from tagspread.data.digits import digit_canvases
 from tagspread.methods import METHODS
 from tagspread.train import session
 from tagspread.train.session import run_training
@@ -111,3 +113,14 @@ def test_tensorboard_missing_is_one_message(problem, tiny, silent, tmp_path, mon
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
     with pytest.raises(ValueError, match=r"pip install 'tagspread\[tensorboard\]'"):
         run_training(problem, tiny(), tmp_path / "run", watcher=silent, tensorboard=True)
+
+
+def test_wrong_weights_are_noticed_before_pictures_are_decoded_and_random_numbers_stay(tmp_path, monkeypatch):
+    drawn, _ = digit_canvases(12, 1)
+    (tmp_path / "net.pth").write_bytes(b"no tensors")
+    monkeypatch.setattr("tagspread.api.problem_from_arrays", lambda *_, **__: pytest.fail("decoded too early"))
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    with pytest.raises(ValueError, match="does not hold plain tensors"):
+        ts.train(drawn.pictures, drawn.y, tmp_path / "run", backbone="test_resnet", weights=str(tmp_path / "net.pth"))
+    assert torch.equal(torch.random.get_rng_state(), before)
