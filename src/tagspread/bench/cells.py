@@ -27,6 +27,7 @@ from tagspread.train.folder import RunFolder
 from tagspread.train.problem import Problem
 from tagspread.train.same import OF_THE_MACHINE
 from tagspread.train.session import Run, run_training
+from tagspread.train.stages import known_by
 
 QUALITY = tuple(f"pseudo_{figure}" for figure in ("OP", "OR", "OF1", "CP", "CR", "CF1"))
 CURVES = ("loss", "test_map_raw", "test_map_ema", "pseudo_positives", "ignored", "seconds", *QUALITY)
@@ -217,7 +218,7 @@ def figures(run: Run, config: TrainConfig) -> Record:
     lines = [line for line in run.log if line["stage"] == last_stage and "test_map_ema" in line]
     if not lines:
         raise TagspreadError("the run was never evaluated; the data have no test part.")
-    network = "raw" if last_stage == "warmup" and config.warm_start_from == "raw" else "ema"
+    network = known_by(last_stage, config)
     last = {which: lines[-1][f"test_map_{which}"] for which in ("raw", "ema")}
     honest = last[network]
     if config.selection == "held_out":

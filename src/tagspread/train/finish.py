@@ -21,6 +21,7 @@ from tagspread.train.folder import RunFolder
 from tagspread.train.frozen import whole_model
 from tagspread.train.gain import LABELLED_ONLY, LEFT_OUT, NO_MODEL, Logits, measure_gain
 from tagspread.train.problem import Problem
+from tagspread.train.stages import known_by
 from tagspread.train.state import TrainState
 from tagspread.vision.backbones import TagNet
 
@@ -89,11 +90,7 @@ def finish(
 
 
 def _choose(network: TagNet, folder: RunFolder, state: TrainState, learnt: Problem) -> Shipped:
-    """Write the networks; the average of the last epoch is the run's, or the best one where it was looked for.
-
-    A run that ends with its warm-up is known by the network that a warm-up hands on: after its few steps the paper's
-    average, with a decay of 0.9997, still is for the most part the untrained head it started from.
-    """
+    """Write the networks; the run's is that of the last epoch, or the best one where it was looked for."""
     folder.write_log(state.log)
     folder.write_model("model.safetensors", whole_model(network, state.student))
     folder.write_model("ema.safetensors", whole_model(network, state.ema.model))
@@ -102,7 +99,7 @@ def _choose(network: TagNet, folder: RunFolder, state: TrainState, learnt: Probl
         model.load_state_dict(state.best)
         name, file = [line["best_is"] for line in state.log if "best_is" in line][-1], "best.safetensors"
         folder.write_model(file, whole_model(network, model))
-    elif state.stages and state.stages[-1].name == "warmup" and state.config.warm_start_from == "raw":
+    elif state.stages and known_by(state.stages[-1].name, state.config) == "raw":
         name, file, model = "raw", "model.safetensors", state.student
     return Shipped(name, folder.path / file, partial(state.score, model, learnt.store))
 

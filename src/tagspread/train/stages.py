@@ -75,3 +75,12 @@ def size_notes(problem: Problem, config: TrainConfig) -> list[str]:
         if 0 < m < config.batch // 2
         else []
     )
+
+
+def known_by(last_stage: str, config: TrainConfig) -> str:
+    """Return which network a run is known by, ``ema`` or ``raw``, if none was selected.
+
+    One that ends with its warm-up is known by the network that a warm-up hands on: after its few steps the paper's
+    average, with a decay of 0.9997, still is for the most part the untrained head it started from.
+    """
+    return config.warm_start_from if last_stage == "warmup" else "ema"
