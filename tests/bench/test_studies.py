@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from tagspread.bench.figures import write_figures
+from tagspread.bench.figures import eta, write_figures
 from tagspread.bench.grid import Grid
 from tagspread.bench.studies import (
     eta_variants,
@@ -101,6 +101,15 @@ def test_figures_are_drawn_for_what_there_is(tmp_path, y):
     write_figures(tmp_path, records, study)
     names = ("eta", "intervals", "proportions", "pseudo-labels")
     assert drawn(tmp_path) == [f"{name}.{ending}" for name in names for ending in ("png", "svg")]
+
+
+def test_figure_3_compares_the_same_seeds():
+    records = [record("cap", 0.1, 1, 0.5), record("cap", 0.1, 2, 0.9)]  # the table's CAP has one seed more
+    records += [record("cap", 0.1, 1, 0.6, {"keep_pos": 0.9}, "keep_pos=0.9")]
+    figure = eta(records)
+    assert figure is not None
+    assert np.array(figure.axes[0].lines[0].get_xydata()) == pytest.approx(np.array([[0.9, 60.0], [1.0, 50.0]]))
+    assert figure.get_suptitle().endswith("seed 1")
 
 
 def test_same_data_same_picture(tmp_path, y):

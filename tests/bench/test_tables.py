@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagspread.bench.grid import PAPER_METHODS, SHARES
+from tagspread.bench.literature import published
 from tagspread.bench.results import Results
-from tagspread.bench.tables import MISSING, Entry, build_tables, machine_notes, published, signed
+from tagspread.bench.tables import MISSING, Entry, build_tables, machine_notes, signed
 from tagspread.bench.writing import comma_separated, html, markdown, write_tables
 
 SETUP = {

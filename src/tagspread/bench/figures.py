@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tagspread.bench.chosen import BY_LABELS
 from tagspread.bench.results import Record
 from tagspread.bench.studies import KEEP_NEG, KEEP_POS, read_label_study
-from tagspread.bench.tables import TITLES, describe
+from tagspread.bench.tables import describe, row_name
 from tagspread.errors import TagspreadError
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ def proportions(study: dict[str, Any] | None) -> Figure | None:
 
 def pseudo_labels(records: Sequence[Record]) -> Figure | None:
     """Draw the quality of the pseudo-labels per epoch, mean over seeds (figure 2)."""
-    having = [r for r in records if r["method"] in INK and not r["variant"] and "pseudo_OF1" in r["curves"]]
+    looks = {(method, ""): "-" for method in INK} | {("iat", BY_LABELS): "--"}
+    having = [r for r in records if (r["method"], r["variant"]) in looks and "pseudo_OF1" in r["curves"]]
     if not having:
         return None
     from matplotlib.ticker import MaxNLocator
@@ -126,13 +128,14 @@ def pseudo_labels(records: Sequence[Record]) -> Figure | None:
     figure, axes = _figure(1.5 + 2.6 * len(shares), 5.4, 2, len(shares), sharex=True, sharey="row")
     for row, (name, words) in zip(axes, (("OF1", "overall F1"), ("CF1", "class F1")), strict=True):
         for axis, share in zip(row, shares, strict=True):
-            for method, colour in INK.items():
-                curves = [_main(r, f"pseudo_{name}") for r in having if r["method"] == method and r["p"] == share]
-                if not curves:
+            for (method, variant), look in looks.items():
+                mine = [r for r in having if (r["method"], r["variant"], r["p"]) == (method, variant, share)]
+                if not mine:
                     continue
-                mean = [statistics.fmean(values) for values in zip(*curves, strict=False)]
-                axis.plot(range(1, len(mean) + 1), [100 * v for v in mean], color=colour, marker=MARKS[method],
-                          ms=3.5, lw=1.6, markevery=max(1, len(mean) // 8), label=TITLES[method])  # fmt: skip
+                curves = zip(*(_main(r, f"pseudo_{name}") for r in mine), strict=False)
+                mean = [100 * statistics.fmean(values) for values in curves]
+                axis.plot(range(1, len(mean) + 1), mean, color=INK[method], ls=look, marker=MARKS[method], ms=3.5,
+                          lw=1.6, markevery=max(1, len(mean) // 8), label=row_name(method, variant))  # fmt: skip
             if axis is row[0]:
                 axis.set_ylabel(f"pseudo-labels' {words} (%)")
             if row is axes[0]:
@@ -140,7 +143,7 @@ def pseudo_labels(records: Sequence[Record]) -> Figure | None:
             else:
                 axis.set_xlabel("epoch with the pile")
                 axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    _legend_below(figure, axes[0][0], 4)
+    _legend_below(figure, axes[0][0], 3)
     _title(figure, describe(setup))
     return figure
 
@@ -166,7 +169,9 @@ def eta(records: Sequence[Record]) -> Figure | None:
     }
     for axis, (end, points) in zip(axes[0], ends.items(), strict=True):
         for share, colour in zip(shares, (*INK.values(), GREY), strict=False):
-            here = [(value, r) for value, r in points if r["setup"]["id"] == setup["id"] and r["p"] == share]
+            like = {r["seed"] for r in moved if r["p"] == share}  # the table's CAP may have more seeds
+            here = [(value, r) for value, r in points
+                    if (r["setup"]["id"], r["p"]) == (setup["id"], share) and r["seed"] in like]  # fmt: skip
             for protocol, (kind, look) in looks.items():
                 found: dict[float, list[float]] = {value: [] for value in sorted({value for value, _ in here})}
                 for value, r in here:
@@ -178,7 +183,8 @@ def eta(records: Sequence[Record]) -> Figure | None:
         axis.set_xlabel(words[end])
     axes[0][0].set_ylabel("test mAP (%)")
     _legend_below(figure, axes[0][0], 4)
-    _title(figure, f"CAP, {describe(setup)}")
+    seeds = ", ".join(str(seed) for seed in sorted({r["seed"] for r in moved if r["setup"]["id"] == setup["id"]}))
+    _title(figure, f"CAP, {describe(setup)}, seed {seeds}")
     return figure
 
 

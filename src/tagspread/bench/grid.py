@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tagspread.bench.cells import (
     remove_models,
     run_cell,
 )
+from tagspread.bench.chosen import Choice, Choices, Split, choose, split_of
 from tagspread.bench.results import Record, Results
 from tagspread.demo import SETTINGS as DEMO_SETTINGS
 from tagspread.errors import TagspreadError
@@ -29,6 +30,7 @@ from tagspread.train.config import TrainConfig, make_config
 from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
 from tagspread.train.problem import Problem
+from tagspread.wording import counted
 
 SHARES = (0.05, 0.1, 0.15, 0.2)  # labelled shares of the paper
 PAPER_METHODS = (
@@ -61,6 +63,7 @@ class Grid:
     preset: str = "paper"
     settings: dict[str, Any] = field(default_factory=dict)
     variants: tuple[tuple[str, dict[str, Any]], ...] = ()  # methods with options of their own
+    tuned: tuple[str, ...] = ()  # methods whose threshold is chosen for each split
     facts: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -69,7 +72,7 @@ class Grid:
                 raise TagspreadError(f"--p {share:g}: give the labelled share of the data, between 0 and 1.")
         for name in self.methods:
             get_method(name)
-        if self.variants and "method_options" in self.settings:
+        if (self.variants or self.tuned) and "method_options" in self.settings:
             raise TagspreadError("--set method_options goes with --methods, not with a study, which sets its own.")
 
     def config(self, method: str, seed: int, options: dict[str, Any] | None = None) -> TrainConfig:
@@ -86,28 +89,38 @@ class Grid:
             chosen["method_options"] = plain_options(method, options)
         return make_config(self.preset, **chosen)
 
-    def cells(self) -> list[Cell]:
-        """Return the cells in the order they are run: by share, by seed, the common warm-up first."""
+    def cells(self, choices: dict[Split, Choice] | None = None) -> list[Cell]:
+        """Return the cells in the order they are run: by share, by seed, the common warm-up first.
+
+        Args:
+            choices: thresholds of the ``tuned`` methods; a split without one has no cells of theirs yet.
+        """
         wanted: list[tuple[str, dict[str, Any] | None]] = [(name, None) for name in self.methods]
         wanted += list(self.variants)
-        if WARMUP not in self.methods and any(self._shares_warmup(name, options) for name, options in wanted):
+        begun = [*wanted, *((name, None) for name in self.tuned)]
+        if WARMUP not in self.methods and any(starts_from_warmup(self.config(name, 1, opts)) for name, opts in begun):
             wanted.insert(0, (WARMUP, None))
         wanted.sort(key=lambda one: one[0] != WARMUP)
+        cells: dict[str, Cell] = {}
+        for warmup in self.warmups():
+            choice = (choices or {}).get(split_of(warmup))
+            tuned = [(name, {"threshold": choice.threshold(name)}) for name in self.tuned] if choice else []
+            for method, options in (*wanted, *tuned):
+                cell = replace(warmup, config=self.config(method, warmup.config.seed, options))
+                cells.setdefault(cell.key, cell)
+        return list(cells.values())
+
+    def warmups(self) -> list[Cell]:
+        """Return the labelled-only cell of every share and seed, whether or not the grid runs it."""
         common = self.config(WARMUP, 1)
         digest = digest_of_weights(common.weights)
         named = ("backbone", "weights", "image_size", "method_options")  # shown in places of their own
         asked = {name: value for name, value in self.settings.items() if name not in named}
-        cells: dict[str, Cell] = {}
-        for share in sorted(set(self.shares)):
-            for seed in dict.fromkeys(self.seeds):
-                for method, options in wanted:
-                    config = self.config(method, seed, options)
-                    cell = Cell(self.dataset, share, self.preset, config, common, digest, self.facts, asked)
-                    cells.setdefault(cell.key, cell)
-        return list(cells.values())
-
-    def _shares_warmup(self, method: str, options: dict[str, Any] | None) -> bool:
-        return starts_from_warmup(self.config(method, 1, options))
+        return [
+            Cell(self.dataset, share, self.preset, self.config(WARMUP, seed), common, digest, self.facts, asked)
+            for share in sorted(set(self.shares))
+            for seed in dict.fromkeys(self.seeds)
+        ]
 
 
 def starts_from_warmup(config: TrainConfig) -> bool:
@@ -172,6 +185,22 @@ class GridRun:
             self.watcher.note(f"[{number + 1}/{len(cells)}] {cell_line(record)}")
             self._tidy(cell, cells[number + 1 :])
         return 0
+
+    def choose(self, warmups: Sequence[Cell], opened: Callable[[], Callable[[float, int], Problem]]) -> None:
+        """Choose the thresholds of splits that have none yet, as far as the time reaches."""
+        for number, warmup in enumerate(warmups):
+            left = self._time_left()
+            if left is not None and left <= 0:
+                self.watcher.note(f"thresholds of {counted(len(warmups) - number, 'split')}: left for another time")
+                return
+            try:
+                choice = choose(warmup, opened()(warmup.p, warmup.config.seed), self.device, self.quiet)
+            except TagspreadError as error:  # too few labelled pictures, say: the others are not to suffer
+                split = f"{warmup.dataset} p={warmup.p:g} seed {warmup.config.seed}"
+                self.watcher.note(f"{split}: no threshold could be chosen: {error}")
+                continue
+            Choices(self.results).add(choice)
+            self.watcher.note(choice.describe())
 
     def expected_seconds(self, cell: Cell) -> float | None:
         """Return how long a cell will take, from those like it that this machine has done; None if there are none."""

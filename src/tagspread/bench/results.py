@@ -41,7 +41,7 @@ class Results:
     def append(self, record: Record) -> None:
         """Add a line in one motion, and wait until it is on the disk."""
         line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-        with self._alone(), _writing(self.file):
+        with self.alone(), _writing(self.file):
             tail = self._bytes().rpartition(b"\n")[2]
             with self.file.open("ab") as file:
                 if tail and _parsed(tail) is None:
@@ -64,12 +64,12 @@ class Results:
 
     def plan(self, cells: Iterable[Record]) -> None:
         """Remember what was asked for, so that a missing cell can be shown as missing."""
-        with self._alone():
+        with self.alone():
             known = {place_of(cell): cell for cell in (*self.planned(), *cells)}
             write_file(self.plan_file, json.dumps({"cells": {c["key"]: c for c in known.values()}}, indent=1) + "\n")
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def alone(self) -> Iterator[None]:
         """Keep other processes out that work on the same folder, where the system knows how to."""
         with _writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)

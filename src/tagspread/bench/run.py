@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tagspread.bench.cells import Cell
-from tagspread.bench.datasets import Source, load
+from tagspread.bench.chosen import LEAST, Choices, chosen_rows, split_of
+from tagspread.bench.datasets import Problems, Source, load
 from tagspread.bench.figures import write_figures
-from tagspread.bench.grid import SHARES, Grid, GridRun, in_order
+from tagspread.bench.grid import SHARES, WARMUP, Grid, GridRun, in_order
 from tagspread.bench.results import Results
 from tagspread.bench.studies import STUDIES, write_label_study
 from tagspread.bench.tables import build_tables
@@ -20,8 +22,10 @@ from tagspread.errors import TagspreadError, check_choice
 from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
 from tagspread.train.session import choose_device
+from tagspread.wording import counted
 
 LABEL_STUDY = "label_study.json"
+TUNED = "thresholds"  # the study of methods whose threshold is chosen on held-out labels
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,10 @@ class Request:
     def grid(self, facts: dict[str, Any]) -> Grid:
         """Return the grid, with what is usual for a table or a study where nothing was said."""
         if self.study is not None:
-            check_choice("--study", self.study, STUDIES)
+            check_choice("--study", self.study, (*STUDIES, TUNED))
         methods = self.methods or (() if self.study else ("all",))
         demo = self.dataset == "demo"  # a few minutes on a CPU
-        usual_shares = SHARES[:1] if self.study or demo else SHARES
+        usual_shares = SHARES[:1] if self.study == "eta" or demo else SHARES
         return Grid(
             self.dataset,
             in_order(methods),
@@ -60,7 +64,8 @@ class Request:
             self.seeds or ((1, 2) if demo else (1, 2, 3)),
             self.preset,
             self.settings,
-            STUDIES[self.study]() if self.study else (),
+            STUDIES[self.study]() if self.study in STUDIES else (),
+            tuple(LEAST) if self.study == TUNED else (),
             facts,
         )
 
@@ -75,7 +80,7 @@ def run_bench(request: Request, watcher: Watcher) -> int:
         write_all(request, watcher)
         return 0
     source = load(request.dataset, request.root, request.canvases)
-    cells = request.grid(source.facts).cells()
+    grid = request.grid(source.facts)
     work = GridRun(
         request.out,
         choose_device(request.device),
@@ -84,20 +89,31 @@ def run_bench(request: Request, watcher: Watcher) -> int:
         request.keep_models,
         began,
     )
+    opened = cache(lambda: _open(source, request, grid, work))
+    choices = Choices(results)
+    unknown = [split for split in grid.warmups() if grid.tuned and split_of(split) not in choices.read()]
+    if unknown and not request.dry_run:
+        work.choose(unknown, opened)
+    cells = grid.cells(choices.read())
     pending = work.pending(cells, request.retry_failed)
     if request.dry_run:
         show_plan(cells, pending, work, watcher)
+        if unknown:
+            watcher.note(f"thresholds of {counted(len(unknown), 'split')}: chosen first; their cells come on top")
         return 0
     results.plan(cell.identity() for cell in cells)
     describe_start(cells, pending, work, watcher)
     _study_labels(request, source, results)
     if pending:
-        size = cells[0].common.image_size
-        problems = source.open(size, work.device, request.cache, watcher)
-        watcher.note(problems.store.describe())
-        work.run(pending, problems)
+        work.run(pending, opened())
     write_all(request, watcher)
     return sum(work.records.get(cell.key, {}).get("status") == "failed" for cell in cells)
+
+
+def _open(source: Source, request: Request, grid: Grid, work: GridRun) -> Problems:
+    problems = source.open(grid.config(WARMUP, 1).image_size, work.device, request.cache, work.watcher)
+    work.watcher.note(problems.store.describe())
+    return problems
 
 
 def write_all(request: Request, watcher: Watcher) -> None:
@@ -107,9 +123,13 @@ def write_all(request: Request, watcher: Watcher) -> None:
     mine = [record for record in records if record["dataset"] == request.dataset]
     if not mine and not any(cell["dataset"] == request.dataset for cell in planned):
         raise TagspreadError(f"{request.out} holds no results of {request.dataset}; give the --out of a grid.")
-    tables = build_tables(request.dataset, records, planned)
+    choices = Choices(results).read()
+    tables = build_tables(
+        request.dataset, [*records, *chosen_rows(records, choices)], [*planned, *chosen_rows(planned, choices)]
+    )
+    shown = [*mine, *chosen_rows(mine, choices)]
     study = request.out / LABEL_STUDY
-    for line in write_tables(request.out, request.dataset, tables, mine) + write_figures(request.out, mine, study):
+    for line in write_tables(request.out, request.dataset, tables, mine) + write_figures(request.out, shown, study):
         watcher.note(line)
 
 

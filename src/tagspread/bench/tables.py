@@ -5,16 +5,14 @@ A table is made of plain values first; ``write_tables`` then writes all of them 
 
 from __future__ import annotations
 
-import json
-import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
-from typing import Any, NamedTuple
 
+from tagspread.bench.cells import all_options
+from tagspread.bench.chosen import BY_LABELS
 from tagspread.bench.grid import PAPER_METHODS, in_order
+from tagspread.bench.literature import Published, published
 from tagspread.bench.results import Record, place_of
 from tagspread.methods import METHODS
 from tagspread.wording import MINUS
@@ -32,13 +30,6 @@ PROTOCOLS = {
     "optimistic, for comparison with published figures only",
 }
 UNLIKE = "The published figures are best-on-test, so the gap to them is not between like and like"
-
-
-class Published(NamedTuple):
-    """A figure from the literature, in percent, and the mark of its source."""
-
-    value: float
-    mark: str
 
 
 @dataclass
@@ -117,30 +108,6 @@ def signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", MINUS)
 
 
-@cache
-def _literature() -> dict[str, Any]:
-    text = resources.files("tagspread.bench").joinpath("paper.json").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
-
-
-def published(dataset: str, method: str, share: float) -> Published | None:
-    """Return the published figure of a method: the CAP paper's, or that of a later paper.
-
-    >>> published("voc", "cap", 0.05)
-    Published(value=76.16, mark='')
-    >>> published("voc", "dicap", 0.1).mark
-    '†'
-    """
-    book = _literature()
-    at = next((k for k, known in enumerate(book["shares"]) if math.isclose(known, share)), None)
-    for source, about in book["sources"].items():
-        values = book["figures"].get(dataset, {}).get(source, {}).get(method)
-        if at is not None and values is not None and values[at] is not None:
-            return Published(values[at], about["mark"])
-    return None
-
-
 def marks_in(tables: Iterable[Table]) -> set[str]:
     """Return the marks of the published figures that tables have; none if they have no such figure."""
     return {
@@ -155,12 +122,6 @@ def protocol_words(protocol: str, tables: Iterable[Table]) -> str:
     return f"{words[0].upper()}{words[1:]}.{more}"
 
 
-def source_notes(marks: Iterable[str]) -> list[str]:
-    """Return where the published figures with these marks come from, one sentence each."""
-    sources = [source for source in _literature()["sources"].values() if source["mark"] in set(marks)]
-    return [f"{s['mark'] or 'Published figures'}: {s['title']}, {s['reference']}." for s in sources]
-
-
 def build_tables(dataset: str, records: Iterable[Record], planned: Iterable[Record]) -> list[Table]:
     """Return all tables of a data set: by protocol, then by setup in the order in which they came."""
     cells = {place_of(cell): cell for cell in planned if cell["dataset"] == dataset}
@@ -170,15 +131,36 @@ def build_tables(dataset: str, records: Iterable[Record], planned: Iterable[Reco
         if record["dataset"] == dataset and asked.get(place, record["key"]) == record["key"]:
             cells[place] = record
     setups = {cell["setup"]["id"]: cell["setup"] for cell in cells.values()}
+    said = _said_already(cells.values())
     tables = []
     for protocol in PROTOCOLS:
         for name, setup in setups.items():
-            here = [cell for cell in cells.values() if cell["setup"]["id"] == name]
+            here = [c for c in cells.values() if c["setup"]["id"] == name and _row_of(c) not in said]
             for kind in ("", ", variants"):
-                if chosen := [cell for cell in here if bool(cell["variant"]) == bool(kind)]:
+                if chosen := [cell for cell in here if (cell["variant"] not in ("", BY_LABELS)) == bool(kind)]:
                     title = f"{dataset.upper()}, {describe(setup)}{kind}"
                     tables.append(_table(title, protocol, setup, chosen, dataset))
     return tables
+
+
+def _row_of(cell: Record) -> tuple[str, str, str]:
+    return cell["setup"]["id"], cell["method"], cell["variant"]
+
+
+def _said_already(cells: Iterable[Record]) -> set[tuple[str, str, str]]:
+    """Return the variants of which every cell stands in a row of chosen thresholds, too."""
+    chosen = {cell["key"] for cell in cells if cell["variant"] == BY_LABELS}
+    others = [cell for cell in cells if cell["variant"] not in ("", BY_LABELS)]
+    return {_row_of(cell) for cell in others} - {_row_of(cell) for cell in others if cell["key"] not in chosen}
+
+
+def row_name(method: str, variant: str) -> str:
+    """Return what a row is called.
+
+    >>> row_name("cap", "keep_pos=0.8"), row_name("topk", "")
+    ('CAP, keep_pos=0.8', 'Top-k')
+    """
+    return f"{TITLES.get(method, method)}, {variant}".removesuffix(", ")
 
 
 def describe(setup: Record) -> str:
@@ -199,16 +181,15 @@ def _table(title: str, protocol: str, setup: Record, cells: Sequence[Record], da
         for share in shares:
             here = [c for c in cells if (c["method"], c["variant"], c["p"]) == (method, variant, share)]
             values = [100 * c[protocol] for c in here if c.get("status") == "done"]
-            beside = None if variant else published(dataset, method, share)
+            beside = published(dataset, method, share) if variant in ("", BY_LABELS) else None
             entries.append(Entry(values, len(here), beside, sum(c.get("status") == "failed" for c in here)))
-        name = f"{TITLES.get(method, method)}, {variant}".removesuffix(", ")
-        rows.append(Row(name, method, variant, entries))
+        rows.append(Row(row_name(method, variant), method, variant, entries))
     most = max(entry.wanted for row in rows for entry in row.entries)
     for row in rows:
         for entry in row.entries:
             entry.wanted = most
     notes = [note for k, share in enumerate(shares) for note in _judge(rows, k, share)]
-    return Table(title, protocol, setup, shares, rows, notes + _failures(cells))
+    return Table(title, protocol, setup, shares, rows, notes + _chosen(cells) + _failures(cells))
 
 
 def _rank(name: tuple[str, str]) -> tuple[int, str, str]:
@@ -252,6 +233,19 @@ def _verdict(winner: Row, level: list[Row], k: int) -> str:
         return f"{winner.name} is highest by more than one standard deviation ({std:.2f})."
     names = ", ".join(row.name for row in level)
     return f"{winner.name} is highest; a tie, within one standard deviation ({std:.2f}): {names}."
+
+
+def _chosen(cells: Sequence[Record]) -> list[str]:
+    """Say which thresholds the held-out labels chose, one sentence for each method."""
+    notes = []
+    mine = sorted((c for c in cells if c["variant"] == BY_LABELS), key=lambda c: (c["p"], c["seed"]))
+    for method in dict.fromkeys(c["method"] for c in mine):
+        taken: dict[float, list[str]] = {}
+        for c in (c for c in mine if c["method"] == method):
+            taken.setdefault(c["p"], []).append(f"{all_options(method, c['options'])['threshold']:g}")
+        words = "; ".join(f"p = {share:g}: {', '.join(thresholds)}" for share, thresholds in taken.items())
+        notes.append(f"{row_name(method, BY_LABELS)}, seed by seed: {words}.")
+    return notes
 
 
 def _failures(cells: Sequence[Record]) -> list[str]:

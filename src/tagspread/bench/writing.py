@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
+from tagspread.bench.literature import source_notes
 from tagspread.bench.results import Record, write_file
-from tagspread.bench.tables import MISSING, PROTOCOLS, Table, machine_notes, marks_in, protocol_words, source_notes
+from tagspread.bench.tables import MISSING, PROTOCOLS, Table, machine_notes, marks_in, protocol_words
 
 
 def write_tables(folder: Path, dataset: str, tables: Sequence[Table], records: Sequence[Record]) -> list[str]:

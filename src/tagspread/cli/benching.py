@@ -58,7 +58,13 @@ def bench(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as epochs=4.")
     ] = None,
-    study: Annotated[str | None, typer.Option(help="eta: CAP over the reliable interval, instead of a table.")] = None,
+    study: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of a table. eta: CAP over the reliable interval; thresholds: IAT and PLC with the one that "
+            "held-out labels choose."
+        ),
+    ] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Minutes; no cell is begun that would not end.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the results; bench-DATASET if not given.")] = None,
     canvases: Annotated[int, typer.Option(min=100, help="Training canvases of the demo.")] = 1200,

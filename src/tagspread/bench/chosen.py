@@ -1,0 +1,134 @@
+"""Thresholds that no paper gives: chosen on labelled pictures that are held out from a labelled-only run.
+
+IAT and PLC call a class present from one probability on, and which one serves depends on the data. For each labelled
+share and seed a fifth of the labelled part is held out, the labelled-only run is trained on the rest, and the threshold
+is taken at which its overall F1 on the fifth is highest. The method is then trained on the whole labelled part with
+that threshold: a cell like any other. Nothing but the labelled part is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+
+from tagspread.bench.cells import Cell, plain_options
+from tagspread.bench.results import Record, Results, write_file
+from tagspread.core.metrics import multilabel_report
+from tagspread.errors import TagspreadError
+from tagspread.predict.artefact import load_network, read_artefact
+from tagspread.train.console import Watcher
+from tagspread.train.problem import Problem
+from tagspread.train.score import score
+from tagspread.train.session import run_training
+
+FILE = "thresholds.json"
+HELD_OUT = 0.2
+TRIED = tuple(k / 20 for k in range(6, 20))  # 0.3 to 0.95
+LEAST = {"plc": 0.5, "iat": TRIED[0]}  # the methods, and from where on a threshold makes sense for them
+BY_LABELS = "threshold by held-out labels"  # what such a row of a table is called
+
+Split: TypeAlias = tuple[str, str, float, int]  # data set, setup, labelled share, seed
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the held-out pictures of one split say.
+
+    Attributes:
+        dataset: voc, coco, nus or demo.
+        setup: of the labelled-only run.
+        p: labelled share.
+        seed: of the split and of the run.
+        pictures: how many were held out.
+        f1: their overall F1, in the order of ``TRIED``.
+    """
+
+    dataset: str
+    setup: str
+    p: float
+    seed: int
+    pictures: int
+    f1: tuple[float, ...]
+
+    @property
+    def split(self) -> Split:
+        """What the choice is for."""
+        return self.dataset, self.setup, self.p, self.seed
+
+    def threshold(self, method: str) -> float:
+        """Return the best threshold that the method can have, the lowest of equals."""
+        return max((t for t in TRIED if t >= LEAST[method]), key=lambda t: self.f1[TRIED.index(t)])
+
+    def describe(self) -> str:
+        """Return the choice in one line."""
+        best = self.threshold("iat")
+        return (
+            f"{self.dataset} p={self.p:g} seed {self.seed}: threshold {best:g}, overall F1 "
+            f"{100 * self.f1[TRIED.index(best)]:.1f} on {self.pictures} held-out labelled pictures"
+        )
+
+
+def split_of(cell: Cell) -> Split:
+    """Return the split that a cell is of."""
+    return cell.dataset, cell.setup["id"], cell.p, cell.config.seed
+
+
+def choose(warmup: Cell, problem: Problem, device: torch.device, watcher: Watcher) -> Choice:
+    """Train the labelled-only run on four fifths of the labelled part, and try the thresholds on the rest."""
+    seed = warmup.config.seed
+    apart = replace(problem, test=problem.test[:0]).hold_out(HELD_OUT, seed)
+    config = replace(warmup.config, selection="last")  # another fifth held out would be one too many
+    with tempfile.TemporaryDirectory() as folder:
+        run = run_training(apart, config, Path(folder, "run"), device=device, watcher=watcher)
+        network = load_network(read_artefact(run.path), device)
+        found = score(network, apart.store, apart.held_out, device=device).sigmoid().cpu()
+    truth = torch.from_numpy(apart.y[apart.held_out])
+    f1 = tuple(round(multilabel_report((found >= t).to(torch.int8), truth)["OF1"], 4) for t in TRIED)
+    return Choice(*split_of(warmup), len(truth), f1)
+
+
+class Choices:
+    """The choices of a grid's folder, in ``thresholds.json``."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        self.file = results.folder / FILE
+
+    def read(self) -> dict[Split, Choice]:
+        """Return what was chosen so far."""
+        try:
+            splits = json.loads(self.file.read_text(encoding="utf-8"))["splits"]
+            choices = [Choice(**split | {"f1": tuple(split["f1"])}) for split in splits]
+            if any(len(choice.f1) != len(TRIED) for choice in choices):
+                raise ValueError(f"not {len(TRIED)} figures each")
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            message = f"{self.file} cannot be read ({error}); delete it, and thresholds are chosen anew."
+            raise TagspreadError(message) from None
+        return {choice.split: choice for choice in choices}
+
+    def add(self, choice: Choice) -> None:
+        """Keep a choice."""
+        with self.results.alone():
+            known = self.read() | {choice.split: choice}
+            write_file(self.file, json.dumps({"splits": [asdict(one) for one in known.values()]}, indent=1) + "\n")
+
+
+def chosen_rows(cells: Iterable[Record], choices: dict[Split, Choice]) -> Iterator[Record]:
+    """Return the cells whose threshold is the chosen one of their split, as cells of a row of their own.
+
+    Thresholds differ from seed to seed; the rule by which they are chosen does not, so they belong in one row.
+    """
+    for cell in cells:
+        choice = choices.get((cell["dataset"], cell["setup"]["id"], cell["p"], cell["seed"]))
+        if choice is None or cell["method"] not in LEAST:
+            continue
+        if plain_options(cell["method"], {"threshold": choice.threshold(cell["method"])}) == cell["options"]:
+            yield cell | {"variant": BY_LABELS}
