@@ -6,10 +6,11 @@ import math
 import pytest
 import torch
 
-from tagspread.bench import grid as grid_module
+from tagspread.bench import work as work_module
 from tagspread.bench.cells import figures, machine_name
-from tagspread.bench.grid import PAPER_METHODS, Grid, GridRun, QuietBar, in_order
+from tagspread.bench.grid import PAPER_METHODS, Grid, in_order
 from tagspread.bench.results import Results
+from tagspread.bench.work import GridRun, QuietBar
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
 from tagspread.train.config import TrainConfig
@@ -247,7 +248,7 @@ class Clock:
 @pytest.mark.parametrize(("minutes", "run"), [(0, 0), (1, 1), (2.5, 2), (100, 4)])
 def test_budget_starts_no_cell_that_would_not_end(ask, tmp_path, monkeypatch, minutes, run):
     clock = Clock()
-    monkeypatch.setattr(grid_module, "time", clock)
+    monkeypatch.setattr(work_module, "time", clock)
 
     def train(cell, problem, folder, **_):
         clock.now += 60.0
@@ -256,7 +257,7 @@ def test_budget_starts_no_cell_that_would_not_end(ask, tmp_path, monkeypatch, mi
             "honest": 0.5, "parity": 0.5, "uses_pile": False,
         }  # fmt: skip
 
-    monkeypatch.setattr(grid_module, "run_cell", train)
+    monkeypatch.setattr(work_module, "run_cell", train)
     request = ask(methods=("bce",), seeds=(1, 2, 3, 4))
     cells = request.grid({}).cells()
     listener = Listener()

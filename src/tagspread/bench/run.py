@@ -13,10 +13,11 @@ from tagspread.bench.cells import Cell
 from tagspread.bench.chosen import LEAST, Choices, chosen_rows, split_of
 from tagspread.bench.datasets import Problems, Source, load
 from tagspread.bench.figures import write_figures
-from tagspread.bench.grid import SHARES, WARMUP, Grid, GridRun, in_order
+from tagspread.bench.grid import SHARES, WARMUP, Grid, in_order
 from tagspread.bench.results import Results
 from tagspread.bench.studies import STUDIES, write_label_study
 from tagspread.bench.tables import build_tables
+from tagspread.bench.work import GridRun
 from tagspread.bench.writing import write_tables
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.train.console import Watcher

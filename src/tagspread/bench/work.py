@@ -1,0 +1,168 @@
+"""A grid at work: its cells run one after the other, as far as the time reaches."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from tagspread.bench.cells import Cell, can_go_on, failed_cell, machine_name, remove_models, run_cell
+from tagspread.bench.chosen import Choices, choose
+from tagspread.bench.grid import WARMUP, starts_from_warmup
+from tagspread.bench.results import Record, Results
+from tagspread.errors import TagspreadError
+from tagspread.methods import find_method
+from tagspread.train.console import Watcher
+from tagspread.train.folder import RunFolder
+from tagspread.train.problem import Problem
+from tagspread.wording import counted
+
+
+@dataclass
+class GridRun:
+    """A grid at work in a folder.
+
+    Attributes:
+        out: the folder: ``results.jsonl``, and the cells' runs below ``cells``.
+        device: where the cells are trained.
+        watcher: is told of each finished cell.
+        budget: seconds after ``began`` at which no cell may be running any more; None for as long as it takes.
+        keep_models: leave the networks of finished cells on the disk.
+        began: when the time began to count.
+    """
+
+    out: Path
+    device: torch.device
+    watcher: Watcher
+    budget: float | None = None
+    keep_models: bool = False
+    began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.results = Results(self.out)
+        self.records = {record["key"]: record for record in self.results.read()}
+        self.quiet = QuietBar(self.watcher)
+
+    def pending(self, cells: Sequence[Cell], retry_failed: bool) -> list[Cell]:
+        """Return the cells that are still to be run."""
+        settled = {"done"} if retry_failed else {"done", "failed"}
+        return [cell for cell in cells if self.records.get(cell.key, {}).get("status") not in settled]
+
+    def run(self, cells: Sequence[Cell], problems: Callable[[float, int], Problem]) -> int:
+        """Run cells until all are done or the next would not end in time; return how many are left."""
+        for number, cell in enumerate(cells):
+            self.records = {record["key"]: record for record in self.results.read()}
+            if self.records.get(cell.key, {}).get("status") == "done":
+                continue  # by another process that works in the same folder
+            left, expected = self._time_left(), self.expected_seconds(cell)
+            if left is not None and (left <= 0 or (expected or 0) > left):
+                takes = "" if expected is None else f"the next takes about {_minutes(expected)}, "
+                rest = f"{_minutes(max(0.0, left))} of the budget are left"
+                self.watcher.note(f"{len(cells) - number} cells are left for another time: {takes}{rest}")
+                return len(cells) - number
+            record = self._run_one(cell, problems(cell.p, cell.config.seed))
+            self.watcher.note(f"[{number + 1}/{len(cells)}] {cell_line(record)}")
+            self._tidy(cell, cells[number + 1 :])
+        return 0
+
+    def choose(self, warmups: Sequence[Cell], opened: Callable[[], Callable[[float, int], Problem]]) -> None:
+        """Choose the thresholds of splits that have none yet, as far as the time reaches."""
+        for number, warmup in enumerate(warmups):
+            left = self._time_left()
+            if left is not None and left <= 0:
+                self.watcher.note(f"thresholds of {counted(len(warmups) - number, 'split')}: left for another time")
+                return
+            try:
+                choice = choose(warmup, opened()(warmup.p, warmup.config.seed), self.device, self.quiet)
+            except TagspreadError as error:  # too few labelled pictures, say: the others are not to suffer
+                split = f"{warmup.dataset} p={warmup.p:g} seed {warmup.config.seed}"
+                self.watcher.note(f"{split}: no threshold could be chosen: {error}")
+                continue
+            Choices(self.results).add(choice)
+            self.watcher.note(choice.describe())
+
+    def expected_seconds(self, cell: Cell) -> float | None:
+        """Return how long a cell will take, from those like it that this machine has done; None if there are none."""
+        setup, machine = cell.setup["id"], machine_name(self.device)
+        alike = [
+            record
+            for record in self.records.values()
+            if record["status"] == "done" and record["setup"]["id"] == setup and record["machine"] == machine
+        ]
+        uses_pile = find_method(cell.config.method).uses_pile
+        same = [r["wall_seconds"] for r in alike if r["method"] == cell.config.method]
+        others = [r["wall_seconds"] for r in alike if r["uses_pile"] == uses_pile]
+        return max(same or others, default=None)
+
+    def _time_left(self) -> float | None:
+        return None if self.budget is None else self.budget - (time.monotonic() - self.began)
+
+    def _run_one(self, cell: Cell, problem: Problem) -> Record:
+        try:
+            after = self._warmup(cell, problem)
+            record = run_cell(cell, problem, self._folder(cell), device=self.device, after=after, watcher=self.quiet)
+        except Exception as error:  # one cell's trouble is written down, and is not the others'
+            record = failed_cell(cell, error, self.device)
+        self.results.append(record)
+        self.records[cell.key] = record
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # captured graphs hold on to memory of their own
+        return record
+
+    def _warmup(self, cell: Cell, problem: Problem) -> Path | None:
+        """Return the folder of the finished warm-up that the cell starts from; train it if its model was not kept."""
+        if not starts_from_warmup(cell.config):
+            return None
+        warmup = cell.warmup
+        if self.records.get(warmup.key, {}).get("status") != "done":
+            return None  # it failed: whoever needs it tries for itself
+        folder = self._folder(warmup)
+        if not can_go_on(RunFolder(folder), warmup.config) or not (folder / "metrics.json").exists():
+            self.watcher.note(f"the warm-up {warmup.key} is trained again, as its model was not kept")
+            run_cell(warmup, problem, folder, device=self.device, after=None, watcher=self.quiet)
+        return folder
+
+    def _tidy(self, cell: Cell, later: Sequence[Cell]) -> None:
+        """Delete networks that nobody needs any more."""
+        if self.keep_models:
+            return
+        if self.records[cell.key]["status"] == "done" and cell.config.method != WARMUP:
+            remove_models(self._folder(cell))
+        warmup = cell.warmup
+        needed = {other.warmup.key for other in later if starts_from_warmup(other.config)}
+        if warmup.key not in needed and self.records.get(warmup.key, {}).get("status") == "done":
+            remove_models(self._folder(warmup))
+
+    def _folder(self, cell: Cell) -> Path:
+        return self.out / "cells" / cell.key
+
+
+class QuietBar(Watcher):
+    """Shows the moving line of a training, and none of its notes: a cell gets one line when it is done."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        super().__init__(watcher.quiet, watcher.console)
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
+
+
+def cell_line(record: Record) -> str:
+    """Return a finished cell in one line."""
+    variant = f" ({record['variant']})" if record["variant"] else ""
+    name = f"{record['dataset']} {record['method']}{variant} p={record['p']:g} seed {record['seed']}"
+    if record["status"] == "failed":
+        return f"{name}: failed: {record['message'].splitlines()[0]}"
+    return (
+        f"{name}: mAP {100 * record['honest']:.2f} last epoch, {100 * record['parity']:.2f} best on test, "
+        f"{record['wall_seconds']:.0f} s"
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min"
