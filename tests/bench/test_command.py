@@ -7,6 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from tagspread.bench.results import Results
 from tagspread.cli import app
 from tagspread.errors import TagspreadError
 
@@ -80,6 +81,17 @@ def test_bad_input_is_one_clear_sentence(words, message, tmp_path, monkeypatch):
     assert isinstance(result.exception, TagspreadError)
     assert message in str(result.exception)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_folder_of_another_grid_is_left_alone(tmp_path):
+    cell = {"key": "k", "dataset": "voc", "method": "cap", "variant": "", "p": 0.1, "seed": 1, "setup": {"id": "x"}}
+    Results(tmp_path).plan([cell])
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    for more in ([], ["--tables-only"], ["--dry-run"]):
+        result = bench("demo", *QUICK, "--out", tmp_path, *more)
+        assert isinstance(result.exception, TagspreadError)
+        assert "holds a grid on voc; give another" in str(result.exception)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_the_folder_of_a_run_is_left_alone(tmp_path):

@@ -77,6 +77,19 @@ def test_key_is_of_the_work_and_not_of_the_place(tmp_path):
     assert usual.cells()[-1].key == key()
 
 
+def test_a_method_takes_the_options_it_has_and_the_others_stay_as_they_are():
+    asked = {"method_options": {"keep_pos": 0.9, "threshold": 0.7}, "weights": "none"}
+    for preset in ("paper", "default"):
+        usual = voc(preset=preset, shares=(0.1,), seeds=(1,), methods=("topk", "iat", "cap")).cells()
+        cells = voc(preset=preset, shares=(0.1,), seeds=(1,), methods=("topk", "iat", "cap"), settings=asked).cells()
+        options = {cell.config.method: cell.options for cell in cells}
+        assert (options["iat"], options["cap"]) == ({"threshold": 0.7}, {"keep_pos": 0.9})
+        one = voc(preset=preset, methods=("cap", "iat"), settings=asked | {"method_options": {"threshold": 0.7}})
+        by_preset = {cell.config.method: cell.config.method_options for cell in usual}
+        assert one.config("cap", 1).method_options == by_preset["cap"]
+        assert one.config("asl", 1).method_options == {}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -87,6 +100,13 @@ def test_key_is_of_the_work_and_not_of_the_place(tmp_path):
         ({"settings": {"weights": "/no/such/file"}}, "cannot be read"),
         ({"preset": "papr"}, "paper"),
         ({"seeds": (-1,)}, "seed is -1"),
+        (
+            {"settings": {"method_options": {"kep_pos": 0.9}}},
+            "no method of this grid has an option 'kep_pos'",
+        ),
+        ({"settings": {"method_options": {"keep_pos": 9}}}, "keep_pos is 9"),
+        ({"settings": {"method_options": 3}}, "method_options"),
+        ({"settings": {"bogus": 3}}, r"no setting 'bogus'\. There are .*epochs"),
     ],
 )
 def test_bad_grids_are_refused_before_anything_is_read(changes, message):

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tagspread.bench.cells import Cell, digest_of_weights, plain_options
+from tagspread.bench.cells import Cell, all_options, digest_of_weights, plain_options
 from tagspread.bench.chosen import Choice, Split, split_of
 from tagspread.demo import SETTINGS as DEMO_SETTINGS
-from tagspread.errors import TagspreadError
+from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.methods import METHODS, find_method, get_method
 from tagspread.train.config import TrainConfig, make_config
 
@@ -55,6 +55,28 @@ class Grid:
             get_method(name)
         if (self.variants or self.tuned) and "method_options" in self.settings:
             raise TagspreadError("--set method_options goes with --methods, not with a study, which sets its own.")
+        self._check_options()
+
+    def _check_options(self) -> None:
+        """Raise for options that no method of the grid has, before anything is trained."""
+        known = {name: list(all_options(name, {})) for name in self.methods}
+        every = dict.fromkeys(option for options in known.values() for option in options)
+        for option in self._options():
+            if option not in every:
+                listed = "; ".join(f"{name}: {', '.join(options)}" for name, options in known.items() if options)
+                raise TagspreadError(
+                    f"--set method_options: no method of this grid has an option {option!r}; there are "
+                    f"{listed or 'none'}.{did_you_mean(option, every)}"
+                )
+        for name in self.methods:
+            get_method(name, **self._options(name))
+
+    def _options(self, method: str | None = None) -> dict[str, Any]:
+        """Return the options that were asked for; with a method, those of them that it has."""
+        asked = self.settings.get("method_options")
+        if not isinstance(asked, dict):
+            return {}  # what else it may be is refused with the other settings
+        return {name: value for name, value in asked.items() if method is None or name in all_options(method, {})}
 
     def config(self, method: str, seed: int, options: dict[str, Any] | None = None) -> TrainConfig:
         """Return a run's settings: preset, the data set's recipe, the method's own, and on top what was asked for."""
@@ -64,8 +86,10 @@ class Grid:
         if "epochs" in on_top:
             recipe.pop("schedule_epochs", None)  # it belongs to the recipe's number of epochs
         chosen = recipe | on_top | {"method": method, "seed": seed}
-        if method not in self.methods:
-            chosen.pop("method_options", None)  # the warm-up that nobody named has none
+        if own := self._options(method):
+            chosen["method_options"] = own
+        if method not in self.methods or (self._options() and not own):
+            chosen.pop("method_options", None)  # the warm-up that nobody named has none; whoever has none, the preset's
         if options is not None:
             chosen["method_options"] = plain_options(method, options)
         return make_config(self.preset, **chosen)

@@ -77,6 +77,10 @@ def run_bench(request: Request, watcher: Watcher) -> int:
     if RunFolder(request.out).is_run:
         raise TagspreadError(f"{request.out} is the folder of a run; give another @out for a grid.", out=...)
     results = Results(request.out)
+    others = {cell["dataset"] for cell in results.planned()} - {request.dataset}
+    if others:  # tables and figures have one name each
+        found = f"{request.out} holds a grid on {min(others)}"
+        raise TagspreadError(f"{found}; give another @out for {request.dataset}.", out=...)
     if request.tables_only:
         write_all(request, watcher)
         return 0

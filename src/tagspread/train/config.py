@@ -136,7 +136,8 @@ class TrainConfig:
         known = [setting.name for setting in fields(cls)]
         for name in names:
             if name not in known:
-                raise TagspreadError(f"there is no setting {name!r}.{did_you_mean(name, known)}")
+                hint = did_you_mean(name, known) or f" There are {', '.join(known)}."
+                raise TagspreadError(f"there is no setting {name!r}.{hint}")
 
 
 _AT_LEAST_ONE = (
@@ -214,9 +215,9 @@ def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
 
     >>> make_config("paper", epochs=4).ema_warmup
     False
-    >>> make_config("default", learning_rate=1.0)
+    >>> make_config("default", epoch=4)
     Traceback (most recent call last):
-    tagspread.errors.TagspreadError: there is no setting 'learning_rate'.
+    tagspread.errors.TagspreadError: there is no setting 'epoch'. Did you mean 'epochs'?
     """
     check_choice("preset", preset, PRESETS)
     values = dict(PRESETS[preset])
