@@ -1,22 +1,28 @@
 """Thresholds chosen on held-out labels: by which pictures, by which figure, and where they stand in the tables."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from sklearn.metrics import f1_score
 
+from tagspread.bench import cells as cells_module
 from tagspread.bench import chosen as chosen_module
-from tagspread.bench.chosen import BY_LABELS, FILE, LEAST, TRIED, Choice, Choices, choose, chosen_rows, split_of
+from tagspread.bench import work as work_module
+from tagspread.bench.chosen import BY_LABELS, FILE, TRIED, TUNED_FROM, Choice, Choices, choose, chosen_rows, split_of
 from tagspread.bench.figures import pseudo_labels
 from tagspread.bench.grid import Grid
 from tagspread.bench.results import Results
-from tagspread.bench.tables import build_tables
+from tagspread.bench.tables import MISSING, build_tables
 from tagspread.errors import TagspreadError
+from tagspread.predict.artefact import load_network, read_artefact
+from tagspread.train.session import run_training
+from tagspread.train.stop import Interrupted
 from tests.bench.conftest import Listener
 from tests.bench.test_studies import record
 from tests.bench.test_tables import SETUP, cell, done, rows_of
@@ -24,20 +30,21 @@ from tests.train.conftest import make_problem
 
 
 def choice(p=0.05, seed=1, best=0.7, setup="abc"):
-    return Choice("voc", setup, p, seed, 57, tuple(0.5 - abs(t - best) for t in TRIED))
+    return Choice("voc", setup, p, seed, 57, {t: 0.5 - abs(t - best) for t in TRIED})
 
 
 @given(st.lists(st.floats(0, 1), min_size=len(TRIED), max_size=len(TRIED)))
 def test_threshold_is_the_lowest_of_the_best_that_the_method_can_have(f1):
-    for method, least in LEAST.items():
+    for method, least in TUNED_FROM.items():
         allowed = [k for k, t in enumerate(TRIED) if t >= least]
         best = next(k for k in allowed if all(f1[k] >= f1[j] for j in allowed))
-        assert Choice("voc", "abc", 0.05, 1, 9, tuple(f1)).threshold(method) == TRIED[best]
+        made = Choice("voc", "abc", 0.05, 1, 9, dict(zip(TRIED, f1, strict=True)))
+        assert made.threshold(method) == TRIED[best]
 
 
 def demo_grid(**changes):
     settings = {"warmup_epochs": 1, "epochs": 1, "batch": 32}
-    usual = {"dataset": "demo", "methods": (), "shares": (0.2,), "seeds": (1, 2), "tuned": tuple(LEAST)}
+    usual = {"dataset": "demo", "methods": (), "shares": (0.2,), "seeds": (1, 2), "tuned": tuple(TUNED_FROM)}
     return Grid(**(usual | {"settings": settings} | changes))
 
 
@@ -54,34 +61,58 @@ def test_a_split_has_its_cells_once_its_threshold_is_chosen():
     assert len(other.cells({made.split: made})) == 2
 
 
-def test_chosen_on_a_fifth_of_the_labelled_part_and_on_nothing_else(monkeypatch):
-    small_problem = make_problem(train=64, test=12, labelled=24)
-    seen: dict[str, Any] = {}
-    rng = np.random.default_rng(3)
+@pytest.mark.parametrize(
+    ("preset", "loss", "network"), [("paper", "asl", "model"), ("paper", "bce", "model"), ("default", "bce", "ema")]
+)
+def test_chosen_on_a_fifth_of_the_labelled_part_by_the_network_that_is_handed_on(
+    preset, loss, network, tmp_path, monkeypatch
+):
+    problem = make_problem(train=64, test=12, labelled=24)
+    monkeypatch.setattr(chosen_module, "remove_models", lambda _: None)
+    settings = {
+        "warmup_epochs": 3 * (preset == "paper"),
+        "epochs": 1,
+        "batch": 8,
+        "selection": "held_out",
+        "loss": loss,
+    }
+    [warmup] = demo_grid(preset=preset, settings=settings, seeds=(1,)).warmups()
+    found = choose(warmup, problem, tmp_path / "run", device=torch.device("cpu"), watcher=Listener())
 
-    def train(problem, config, folder, **_):
-        seen.update(problem=problem, config=config)
-        return type("Run", (), {"path": folder})
-
-    def scored(network, store, rows, **_):
-        seen["logits"] = torch.from_numpy(rng.normal(1, 1, (len(rows), len(small_problem.classes))))
-        return seen["logits"]
-
-    for name, stand_in in (("run_training", train), ("score", scored), ("load_network", lambda *_: None)):
-        monkeypatch.setattr(chosen_module, name, stand_in)
-    monkeypatch.setattr(chosen_module, "read_artefact", lambda _: None)
-    warmup = demo_grid(settings={"selection": "held_out", "epochs": 1}).warmups()[0]
-    found = choose(warmup, small_problem, torch.device("cpu"), Listener())
-    part = seen["problem"]
-    assert sorted([*part.labelled, *part.held_out]) == sorted(small_problem.labelled)
-    assert len(part.held_out) == found.pictures == pytest.approx(len(small_problem.labelled) / 5, abs=1)
-    assert len(part.test) == 0
-    assert (seen["config"].method, seen["config"].selection) == ("asl", "last")
-    truth = small_problem.y[part.held_out]
-    for t, f1 in zip(TRIED, found.f1, strict=True):
-        expected = f1_score(truth, seen["logits"].sigmoid().numpy() >= t, average="micro", zero_division=0)
-        assert f1 == pytest.approx(expected, abs=1e-4)
+    about = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (about["settings"]["method"], about["settings"]["selection"]) == (loss, "last")
+    apart = problem.hold_out(0.2, 1)
+    assert found.pictures == len(apart.held_out) == 5
     assert found.split == split_of(warmup)
+    judged = load_network(read_artefact(tmp_path / "run"), torch.device("cpu"))
+    judged.load_state_dict(load_file(tmp_path / "run" / f"{network}.safetensors"))
+    with torch.inference_mode():
+        f = judged(apart.store.batch(apart.held_out)).sigmoid().numpy()
+    expected = [f1_score(problem.y[apart.held_out], f >= t, average="micro", zero_division=0) for t in TRIED]
+    assert list(found.f1) == list(TRIED)
+    assert list(found.f1.values()) == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_choice_that_was_interrupted_goes_on(tmp_path, monkeypatch):
+    problem = make_problem(train=64, test=12, labelled=24)
+    [warmup] = demo_grid(settings={"warmup_epochs": 3, "epochs": 1, "batch": 8}, seeds=(1,)).warmups()
+    how: dict[str, Any] = {"device": torch.device("cpu"), "watcher": Listener()}
+    whole = choose(warmup, problem, tmp_path / "whole", **how)
+    begun = []
+
+    def stopped(problem, config, folder, **more):
+        begun.append(more["resume"])
+        run = run_training(problem, config, folder, **more)
+        if not more["resume"]:
+            raise Interrupted
+        return run
+
+    monkeypatch.setattr(cells_module, "run_training", stopped)
+    with pytest.raises(Interrupted):
+        choose(warmup, problem, tmp_path / "parts", **how)
+    assert choose(warmup, problem, tmp_path / "parts", **how) == whole
+    assert begun == [False, True]
+    assert not list(tmp_path.glob("*/*.safetensors"))  # nobody needs the network any more
 
 
 def test_the_study_in_small_and_a_second_call_chooses_nothing_anew(ask, bench, tmp_path, monkeypatch):
@@ -103,7 +134,7 @@ def test_the_study_in_small_and_a_second_call_chooses_nothing_anew(ask, bench, t
     assert f"| IAT, {BY_LABELS} | " in table
     assert ", variants" not in table
 
-    monkeypatch.setattr(chosen_module, "run_training", None)
+    monkeypatch.setattr(chosen_module, "train_in", None)
     assert not bench(request)[1].cells
 
 
@@ -111,16 +142,57 @@ def make_plain(method, threshold):
     return {} if threshold == {"plc": 0.6, "iat": 0.5}[method] else {"threshold": threshold}
 
 
-def test_what_cannot_be_chosen_now_is_said(ask, bench, tmp_path):
+def test_what_is_not_chosen_yet_is_said_and_shown_as_missing(ask, bench, tmp_path):
     _, told = bench(ask(study="thresholds", methods=None, dry_run=True))
     assert told.lines[-1] == "thresholds of 1 split: chosen first; their cells come on top"
     assert not (tmp_path / "out").exists()
-    _, told = bench(ask(study="thresholds", methods=None, budget=0.0))
-    assert told.lines[0] == "thresholds of 1 split: left for another time"
-    failed, told = bench(ask(study="thresholds", methods=None, shares=(0.01, 0.2)))
-    assert failed == 0
-    assert "demo p=0.01 seed 1: no threshold could be chosen: held_out is 0.2 of 1 labelled picture" in told.lines[1]
+    for preset in ("paper", "default"):  # the second has no warm-up of its own to show
+        failed, told = bench(ask(study="thresholds", methods=None, preset=preset, budget=0.0))
+        assert failed == 0
+        assert told.lines[0] == "thresholds of 1 split: left for another time"
+        assert f"| IAT, {BY_LABELS} | {MISSING} |" in (tmp_path / "out" / "table.md").read_text()
+    bench(ask(study="thresholds", methods=None, seeds=(2,)))
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert f"| IAT, {BY_LABELS} | {MISSING} |" in table  # preset default
+    assert table.count("(n = 1)") == 3 * 2  # warm-up and both methods: seed 1 is still missing
+    assert f"IAT, {BY_LABELS}, seed by seed: p = 0.2: {MISSING}, 0." in table
+
+
+def test_a_choice_that_fails_is_a_failed_cell_and_not_the_end(ask, bench, tmp_path, monkeypatch):
+    request = ask(study="thresholds", methods=None, shares=(0.01, 0.2))
+    failed, told = bench(request)
+    assert failed == 2
+    assert "demo p=0.01 seed 1: no threshold could be chosen: 1 labelled picture: too few" in told.lines[1]
     assert "iat" in told.cells[-1]
+    assert f"| IAT, {BY_LABELS} | failed | " in (tmp_path / "out" / "table.md").read_text()
+    failed, told = bench(request)  # not tried again unless asked for
+    assert (failed, [line for line in told.lines if "chosen" in line]) == (2, [])
+
+    def breaks(*_, **__):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(work_module, "choose", breaks)
+    failed, told = bench(replace(request, retry_failed=True))
+    assert failed == 2
+    assert any(line.endswith("could be chosen: RuntimeError: out of memory") for line in told.lines)
+    monkeypatch.setattr(work_module, "choose", lambda warmup, *_, **__: Choice(*split_of(warmup), 1, choice().f1))
+    failed, told = bench(replace(request, retry_failed=True))
+    assert failed == 0
+    assert "failed" not in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_no_choice_is_begun_that_would_not_end_in_time(ask, bench, monkeypatch):
+    bench(ask(methods=("asl",)))
+    monkeypatch.setattr(work_module.GridRun, "expected_seconds", lambda *_: 90.0)
+    _, told = bench(ask(study="thresholds", methods=None, budget=1.0))
+    assert told.lines[0] == "thresholds of 1 split: left for another time"
+
+
+def test_the_first_choice_of_two_processes_counts(tmp_path):
+    choices = Choices(Results(tmp_path))
+    for best in (0.7, 0.8):
+        choices.add(choice(best=best))
+    assert choices.read()[choice().split].threshold("iat") == 0.7
 
 
 def test_a_study_sets_its_own_options(ask, bench):
@@ -128,7 +200,13 @@ def test_a_study_sets_its_own_options(ask, bench):
         bench(ask({"method_options": {"threshold": 0.7}}, study="thresholds", methods=None))
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"splits": [{"p": 1}]}', '{"splits": [5]}'])
+BARE, NULL, NONE = (
+    json.dumps({"splits": [{"dataset": "voc", "setup": "x", "p": 0.1, "seed": 1, "pictures": 5, "f1": f1}]})
+    for f1 in ([0.5] * 14, {"0.5": None}, {})
+)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"splits": [{"p": 1}]}', '{"splits": [5]}', BARE, NULL, NONE])
 def test_a_damaged_file_is_named(tmp_path, text):
     (tmp_path / FILE).write_text(text)
     with pytest.raises(TagspreadError, match=r"thresholds\.json cannot be read .* chosen anew"):
@@ -170,6 +248,15 @@ def test_a_sweep_keeps_its_rows_and_another_setup_its_own_choice():
     assert [c["variant"] for c in chosen_rows([done("iat", 0.05, 1, 0.5)], {usual.split: usual})] == [BY_LABELS]
 
 
+def test_a_threshold_that_is_the_usual_one_is_no_tie_with_itself():
+    usual = [choice(seed=seed, best=0.5) for seed in (1, 2)]
+    records = [done("iat", 0.05, seed, 0.5 + seed / 100) for seed in (1, 2)] + [done("bce", 0.05, 1, 0.2)]
+    records += chosen_rows(records, {made.split: made for made in usual})
+    [note, which] = build_tables("voc", records, [])[0].notes
+    assert note == "p = 0.05: IAT is highest by more than one standard deviation (0.71)."
+    assert which.endswith("p = 0.05: 0.5, 0.5.")
+
+
 def test_pseudo_labels_of_a_chosen_threshold_are_drawn_beside_the_fixed_one():
     records = [record("iat", 0.1, 1, 0.4), record("iat", 0.1, 1, 0.6, {"threshold": 0.7}, BY_LABELS)]
     records.append(record("iat", 0.1, 1, 0.9, {"threshold": 0.9}, "threshold=0.9"))
@@ -178,3 +265,7 @@ def test_pseudo_labels_of_a_chosen_threshold_are_drawn_beside_the_fixed_one():
     drawn = figure.axes[0].lines
     assert [(line.get_label(), line.get_linestyle()) for line in drawn] == [("IAT", "-"), (f"IAT, {BY_LABELS}", "--")]
     assert drawn[1].get_ydata() == pytest.approx([60, 61])
+    records.append(record("iat", 0.05, 1, 0.4))  # a first panel without it
+    figure = pseudo_labels(records)
+    assert figure is not None
+    assert [text.get_text() for text in figure.legends[0].texts] == ["IAT", f"IAT, {BY_LABELS}"]

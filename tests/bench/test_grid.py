@@ -43,6 +43,11 @@ def test_no_warm_up_where_nobody_starts_from_one():
     assert [c.config.method for c in fitted] == ["cap"]
 
 
+def test_a_warm_up_with_another_loss_is_not_shared():
+    cells = voc(shares=(0.1,), seeds=(1,), settings={"weights": "none", "loss": "bce"}).cells()
+    assert [c.config.method for c in cells] == ["topk", "cap"]
+
+
 def test_recipe_is_the_paper_codes_and_what_is_asked_for_wins():
     config = voc().config("cap", 1)
     assert (config.batch, config.epochs, config.schedule_epochs, config.warm_start_from) == (32, 28, 40, "raw")
@@ -286,3 +291,21 @@ def test_budget_starts_no_cell_that_would_not_end(ask, tmp_path, monkeypatch, mi
     assert len(Results(request.out).read()) == run
     if run < 4:
         assert "left for another time" in listener.lines[-1]
+
+
+def test_heads_on_a_frozen_network_whose_features_are_looked_at_once(ask, bench, tmp_path):
+    head = {"preset": "default"}  # one seed: an untrained network is another with each
+    settings = {"mode": "head", "flip": True, "warmup_epochs": 0, "epochs": 0}
+    failed, told = bench(ask(settings, methods=("bce", "cap", "drml"), **head))
+    assert failed == 1  # the one that trains a network of its own
+    records = {(r["method"], r["seed"]): r for r in Results(tmp_path / "out").read()}
+    assert "needs a network that is trained on pictures" in records["drml", 1]["message"]
+    for method in ("bce", "cap"):
+        fitted = records[method, 1]
+        about = json.loads((tmp_path / "out" / "cells" / fitted["key"] / "metrics.json").read_text())
+        assert fitted["honest"] == fitted["parity"] == about["test"]["mAP"]
+    looked_at = sorted((tmp_path / "out" / "features").glob("*.npy"))
+    assert len(looked_at) == 2  # the pictures, and the training part's mirror images
+    failed, told = bench(ask(settings, study="thresholds", methods=None, **head))
+    assert (failed, len(told.cells)) == (0, 2)
+    assert sorted((tmp_path / "out" / "features").glob("*.npy")) == looked_at

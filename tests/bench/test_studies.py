@@ -110,6 +110,13 @@ def test_figure_3_compares_the_same_seeds():
     assert figure is not None
     assert np.array(figure.axes[0].lines[0].get_xydata()) == pytest.approx(np.array([[0.9, 60.0], [1.0, 50.0]]))
     assert figure.get_suptitle().endswith("seed 1")
+    other = [record("cap", 0.1, seed, 0.9, {"keep_pos": 0.9}, "keep_pos=0.9") for seed in (2,)]
+    elsewhere = eta([*records, other[0] | {"setup": other[0]["setup"] | {"id": "other"}}, *records[2:]])
+    assert elsewhere is not None
+    assert np.array(elsewhere.axes[0].lines[0].get_xydata())[1] == pytest.approx([1.0, 50.0])
+    more = eta([*records, *other, record("cap", 0.1, 1, 0.7, {"keep_pos": 0.8}, "keep_pos=0.8")])
+    assert more is not None  # seed 2 lacks a point
+    assert np.array(more.axes[0].lines[0].get_ydata()) == pytest.approx(np.array([70.0, 60.0, 50.0]))
 
 
 def test_same_data_same_picture(tmp_path, y):

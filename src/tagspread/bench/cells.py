@@ -22,7 +22,6 @@ from tagspread.bench.results import Record
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS, find_method
 from tagspread.train.config import TrainConfig, make_config
-from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
 from tagspread.train.problem import Problem
 from tagspread.train.same import OF_THE_MACHINE
@@ -163,25 +162,25 @@ def machine_name(device: torch.device) -> str:
     return f"CPU {platform.machine()}, {os.cpu_count()} cores"
 
 
-def run_cell(
-    cell: Cell, problem: Problem, folder: Path, *, device: torch.device, after: Path | None, watcher: Watcher
-) -> Record:
-    """Train one cell, or go on with it, and return its record."""
+def run_cell(cell: Cell, problem: Problem, folder: Path, *, device: torch.device, **more: Any) -> Record:
+    """Train one cell, or go on with it, and return its record; ``more`` is for ``run_training``."""
     began = time.perf_counter()
-    run = RunFolder(folder)
-    if not run.is_run:
-        _clear_unborn(folder)
-    # begun with other settings under the same name, such as weights that lay elsewhere, it is begun anew
-    how: dict[str, Any] = {"resume": can_go_on(run, cell.config), "overwrite": run.is_run}
-    about = {"bench": cell.identity()}
-    trained = run_training(
-        problem, cell.config, folder, device=device, after=after, about=about, watcher=watcher, **how
-    )
+    trained = train_in(folder, problem, cell.config, device=device, about={"bench": cell.identity()}, **more)
     record = cell.identity() | figures(trained, cell.config)
     record["uses_pile"] = find_method(cell.config.method).uses_pile
     sizes = {"labelled": len(problem.labelled), "pile": len(problem.pile), "test": len(problem.test)}
     wall = max(time.perf_counter() - began, record["seconds"])  # resumed, the log knows of the time before
     return record | {"sizes": sizes, "wall_seconds": round(wall, 1), **signature(device)}
+
+
+def train_in(folder: Path, problem: Problem, config: TrainConfig, **more: Any) -> Run:
+    """Train in a folder of the grid: go on where it was; begun with other settings, it is begun anew."""
+    run = RunFolder(folder)
+    if not run.is_run:
+        _clear_unborn(folder)
+    # other settings under the same name are, for example, weights that lay elsewhere
+    how: dict[str, Any] = {"resume": can_go_on(run, config), "overwrite": run.is_run}
+    return run_training(problem, config, folder, **how, **more)
 
 
 def can_go_on(run: RunFolder, config: TrainConfig) -> bool:
@@ -193,11 +192,11 @@ def can_go_on(run: RunFolder, config: TrainConfig) -> bool:
     return all(found.get(name) == value for name, value in wanted.items() if name not in OF_THE_MACHINE)
 
 
-def failed_cell(cell: Cell, error: Exception, device: torch.device) -> Record:
+def failed_cell(identity: Record, error: Exception, device: torch.device) -> Record:
     """Return the record of a cell that could not be run."""
     words = str(error).strip() or "no message"
     message = words if isinstance(error, TagspreadError) else f"{type(error).__name__}: {words}"
-    return cell.identity() | {"status": "failed", "message": message[:2000], **signature(device)}
+    return identity | {"status": "failed", "message": message[:2000], **signature(device)}
 
 
 def signature(device: torch.device) -> Record:
@@ -214,10 +213,13 @@ def figures(run: Run, config: TrainConfig) -> Record:
     ``held_out``, the network that was chosen there. Parity: the best epoch of the last stage, student or average, by
     the test part itself.
     """
+    if "test" not in run.metrics:
+        raise TagspreadError("the run was never evaluated; the data have no test part.")
     last_stage = run.log[-1]["stage"]
     lines = [line for line in run.log if line["stage"] == last_stage and "test_map_ema" in line]
-    if not lines:
-        raise TagspreadError("the run was never evaluated; the data have no test part.")
+    if last_stage == "head":  # fitted at once: there are no epochs to choose from
+        fitted = run.metrics["test"]["mAP"]
+        lines = [{"epoch": run.log[-1]["epoch"], "test_map_raw": fitted, "test_map_ema": fitted}]
     network = known_by(last_stage, config)
     last = {which: lines[-1][f"test_map_{which}"] for which in ("raw", "ema")}
     honest = last[network]

@@ -1,39 +1,50 @@
 """Thresholds that no paper gives: chosen on labelled pictures that are held out from a labelled-only run.
 
 IAT and PLC call a class present from one probability on, and which one serves depends on the data. For each labelled
-share and seed a fifth of the labelled part is held out, the labelled-only run is trained on the rest, and the threshold
-is taken at which its overall F1 on the fifth is highest. The method is then trained on the whole labelled part with
-that threshold: a cell like any other. Nothing but the labelled part is looked at.
+share and seed a fifth of the labelled part is held out, a labelled-only run is trained on the rest, with the loss that
+the method is going to be trained with, and the threshold is taken at which its overall F1 on the fifth is highest. The
+method is then trained on the whole labelled part with that threshold: a cell like any other. Nothing but the labelled
+part is looked at.
 """
 
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from tagspread.bench.cells import Cell, plain_options
+from tagspread.bench.cells import Cell, plain_options, remove_models, train_in
 from tagspread.bench.results import Record, Results, write_file
 from tagspread.core.metrics import multilabel_report
 from tagspread.errors import TagspreadError
 from tagspread.predict.artefact import load_network, read_artefact
-from tagspread.train.console import Watcher
 from tagspread.train.problem import Problem
 from tagspread.train.score import score
-from tagspread.train.session import run_training
+from tagspread.wording import counted
 
 FILE = "thresholds.json"
 HELD_OUT = 0.2
 TRIED = tuple(k / 20 for k in range(6, 20))  # 0.3 to 0.95
-LEAST = {"plc": 0.5, "iat": TRIED[0]}  # the methods, and from where on a threshold makes sense for them
+TUNED_FROM = {"plc": 0.5, "iat": TRIED[0]}  # methods with one threshold for all, and the lowest that it may be
 BY_LABELS = "threshold by held-out labels"  # what such a row of a table is called
 
 Split: TypeAlias = tuple[str, str, float, int]  # data set, setup, labelled share, seed
+
+
+class Unchosen(NamedTuple):
+    """A split whose threshold is not known yet.
+
+    Attributes:
+        warmup: its labelled-only cell.
+        rows: what stands for the cells to come, one for each method, so that a table can show that they are missing.
+    """
+
+    warmup: Cell
+    rows: list[Record]
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class Choice:
         p: labelled share.
         seed: of the split and of the run.
         pictures: how many were held out.
-        f1: their overall F1, in the order of ``TRIED``.
+        f1: their overall F1 at each threshold.
     """
 
     dataset: str
@@ -54,7 +65,7 @@ class Choice:
     p: float
     seed: int
     pictures: int
-    f1: tuple[float, ...]
+    f1: dict[float, float]
 
     @property
     def split(self) -> Split:
@@ -63,15 +74,16 @@ class Choice:
 
     def threshold(self, method: str) -> float:
         """Return the best threshold that the method can have, the lowest of equals."""
-        return max((t for t in TRIED if t >= LEAST[method]), key=lambda t: self.f1[TRIED.index(t)])
+        return max(sorted(t for t in self.f1 if t >= TUNED_FROM[method]), key=self.f1.__getitem__)
 
     def describe(self) -> str:
         """Return the choice in one line."""
-        best = self.threshold("iat")
-        return (
-            f"{self.dataset} p={self.p:g} seed {self.seed}: threshold {best:g}, overall F1 "
-            f"{100 * self.f1[TRIED.index(best)]:.1f} on {self.pictures} held-out labelled pictures"
+        taken = ", ".join(
+            f"{method.upper()} {t:g} (overall F1 {100 * self.f1[t]:.1f})"
+            for method, t in ((method, self.threshold(method)) for method in TUNED_FROM)
         )
+        held_out = counted(self.pictures, "held-out labelled picture")
+        return f"{self.dataset} p={self.p:g} seed {self.seed}: thresholds by {held_out}: {taken}"
 
 
 def split_of(cell: Cell) -> Split:
@@ -79,17 +91,22 @@ def split_of(cell: Cell) -> Split:
     return cell.dataset, cell.setup["id"], cell.p, cell.config.seed
 
 
-def choose(warmup: Cell, problem: Problem, device: torch.device, watcher: Watcher) -> Choice:
-    """Train the labelled-only run on four fifths of the labelled part, and try the thresholds on the rest."""
-    seed = warmup.config.seed
-    apart = replace(problem, test=problem.test[:0]).hold_out(HELD_OUT, seed)
-    config = replace(warmup.config, selection="last")  # another fifth held out would be one too many
-    with tempfile.TemporaryDirectory() as folder:
-        run = run_training(apart, config, Path(folder, "run"), device=device, watcher=watcher)
-        network = load_network(read_artefact(run.path), device)
-        found = score(network, apart.store, apart.held_out, device=device).sigmoid().cpu()
+def choose(warmup: Cell, problem: Problem, folder: Path, *, device: torch.device, **more: Any) -> Choice:
+    """Train on four fifths of the labelled part, or go on with it, and try the thresholds on the rest.
+
+    ``more`` is for ``run_training``.
+    """
+    if not round(HELD_OUT * len(problem.labelled)):
+        raise TagspreadError(f"{counted(len(problem.labelled), 'labelled picture')}: too few to hold a fifth out.")
+    apart = replace(problem, test=problem.test[:0]).hold_out(HELD_OUT, warmup.config.seed)
+    # losses and labelled-only methods go by the same names; another fifth held out would be one too many
+    config = replace(warmup.config, method=warmup.config.loss, selection="last")
+    run = train_in(folder, apart, config, device=device, **more)
+    network = load_network(read_artefact(run.path), device)
+    found = score(network, apart.store, apart.held_out, device=device).sigmoid().cpu()
+    remove_models(folder)
     truth = torch.from_numpy(apart.y[apart.held_out])
-    f1 = tuple(round(multilabel_report((found >= t).to(torch.int8), truth)["OF1"], 4) for t in TRIED)
+    f1 = {t: round(multilabel_report((found >= t).to(torch.int8), truth)["OF1"], 4) for t in TRIED}
     return Choice(*split_of(warmup), len(truth), f1)
 
 
@@ -104,20 +121,24 @@ class Choices:
         """Return what was chosen so far."""
         try:
             splits = json.loads(self.file.read_text(encoding="utf-8"))["splits"]
-            choices = [Choice(**split | {"f1": tuple(split["f1"])}) for split in splits]
-            if any(len(choice.f1) != len(TRIED) for choice in choices):
-                raise ValueError(f"not {len(TRIED)} figures each")
+            choices = [
+                Choice(**split | {"f1": {float(t): float(value) for t, value in split["f1"].items()}})
+                for split in splits
+            ]
+            for choice in choices:
+                choice.describe()  # does it have what it takes?
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"{self.file} cannot be read ({error}); delete it, and thresholds are chosen anew."
             raise TagspreadError(message) from None
         return {choice.split: choice for choice in choices}
 
     def add(self, choice: Choice) -> None:
-        """Keep a choice."""
+        """Keep a choice, unless another process has made it meanwhile: its cells may be at work."""
         with self.results.alone():
-            known = self.read() | {choice.split: choice}
+            known = self.read()
+            known.setdefault(choice.split, choice)
             write_file(self.file, json.dumps({"splits": [asdict(one) for one in known.values()]}, indent=1) + "\n")
 
 
@@ -128,7 +149,7 @@ def chosen_rows(cells: Iterable[Record], choices: dict[Split, Choice]) -> Iterat
     """
     for cell in cells:
         choice = choices.get((cell["dataset"], cell["setup"]["id"], cell["p"], cell["seed"]))
-        if choice is None or cell["method"] not in LEAST:
+        if choice is None or cell["method"] not in TUNED_FROM or cell["variant"] == BY_LABELS:
             continue
         if plain_options(cell["method"], {"threshold": choice.threshold(cell["method"])}) == cell["options"]:
             yield cell | {"variant": BY_LABELS}

@@ -110,7 +110,7 @@ def proportions(study: dict[str, Any] | None) -> Figure | None:
         {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if max(map(len, classes)) > 3 else {}
     )
     axes[-1][0].set_xticks(range(shown), [classes[k] for k in order], **slant)
-    _legend_below(figure, axes[0][0], 2)
+    _legend_below(figure, 2)
     return figure
 
 
@@ -143,49 +143,61 @@ def pseudo_labels(records: Sequence[Record]) -> Figure | None:
             else:
                 axis.set_xlabel("epoch with the pile")
                 axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    _legend_below(figure, axes[0][0], 3)
+    _legend_below(figure, 3)
     _title(figure, describe(setup))
     return figure
 
 
 def eta(records: Sequence[Record]) -> Figure | None:
     """Draw mAP against the two ends of the reliable interval (figure 3)."""
-    cap = [(r["options"].get("keep_pos", 1.0), r["options"].get("keep_neg", 1.0), r) for r in records
-           if r["method"] == "cap" and set(r["options"]) <= {"keep_pos", "keep_neg"}]  # fmt: skip
-    ends = {
-        "keep_pos": [(pos, r) for pos, neg, r in cap if neg == 1.0 and pos in KEEP_POS],
-        "keep_neg": [(neg, r) for pos, neg, r in cap if pos == 1.0 and neg in KEEP_NEG],
-    }
-    moved = [r for points in ends.values() for value, r in points if value != 1.0]
-    if not moved:
+    cells = _interval_cells(records)
+    if not cells:
         return None
-    setup = _most_common(moved)
-    shares = sorted({r["p"] for r in moved if r["setup"]["id"] == setup["id"]})
     figure, axes = _figure(7.4, 3.6, 1, 2, sharey=True)
-    words = {"keep_pos": "$\\eta_1$: positives used (keep_pos)", "keep_neg": "$\\eta_0$: negatives used (keep_neg)"}
+    words = ("$\\eta_1$: positives used (keep_pos)", "$\\eta_0$: negatives used (keep_neg)")
     looks: dict[str, tuple[str, dict[str, Any]]] = {
         "honest": ("last epoch", {"ls": "-"}),
         "parity": ("best on test", {"ls": "--", "alpha": 0.55}),
     }
-    for axis, (end, points) in zip(axes[0], ends.items(), strict=True):
-        for share, colour in zip(shares, (*INK.values(), GREY), strict=False):
-            like = {r["seed"] for r in moved if r["p"] == share}  # the table's CAP may have more seeds
-            here = [(value, r) for value, r in points
-                    if (r["setup"]["id"], r["p"]) == (setup["id"], share) and r["seed"] in like]  # fmt: skip
+    for end, axis in enumerate(axes[0]):
+        for share, colour in zip(sorted({r["p"] for r in cells}), (*INK.values(), GREY), strict=False):
+            here = [r for r in cells if r["p"] == share and _ends(r)[1 - end] == 1.0]
             for protocol, (kind, look) in looks.items():
-                found: dict[float, list[float]] = {value: [] for value in sorted({value for value, _ in here})}
-                for value, r in here:
-                    found[value].append(100 * r[protocol])
+                found: dict[float, list[float]] = {value: [] for value in sorted({_ends(r)[end] for r in here})}
+                for r in here:
+                    found[_ends(r)[end]].append(100 * r[protocol])
                 spread = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in found.values()]
                 axis.errorbar(list(found), [statistics.fmean(values) for values in found.values()], spread, marker="o",
                               color=colour, ms=4, lw=1.6, elinewidth=1, capsize=2.5, label=f"p = {share:g}, {kind}",
                               **look)  # fmt: skip
         axis.set_xlabel(words[end])
     axes[0][0].set_ylabel("test mAP (%)")
-    _legend_below(figure, axes[0][0], 4)
-    seeds = ", ".join(str(seed) for seed in sorted({r["seed"] for r in moved if r["setup"]["id"] == setup["id"]}))
-    _title(figure, f"CAP, {describe(setup)}, seed {seeds}")
+    _legend_below(figure, 4)
+    seeds = ", ".join(map(str, sorted({r["seed"] for r in cells})))
+    _title(figure, f"CAP, {describe(cells[0]['setup'])}, seed {seeds}")
     return figure
+
+
+def _interval_cells(records: Sequence[Record]) -> list[Record]:
+    """Return CAP with one end of the interval moved, or none: cells of one setup, at each share of the same seeds."""
+    cap = [r for r in records if r["method"] == "cap" and r["options"].keys() <= {"keep_pos", "keep_neg"}]
+    cap = [r for r in cap if 1.0 in _ends(r) and _ends(r)[0] in KEEP_POS and _ends(r)[1] in KEEP_NEG]
+    moved = [r for r in cap if _ends(r) != (1.0, 1.0)]
+    if not moved:
+        return []
+    setup, cells = _most_common(moved)["id"], []
+    for share in sorted({r["p"] for r in moved if r["setup"]["id"] == setup}):
+        here = [r for r in cap if (r["setup"]["id"], r["p"]) == (setup, share)]
+        seeds: dict[tuple[float, float], set[int]] = {_ends(r): set() for r in here}
+        for r in here:
+            seeds[_ends(r)].add(r["seed"])
+        common = set.intersection(*seeds.values()) or set.union(*seeds.values())
+        cells += [r for r in here if r["seed"] in common]
+    return cells
+
+
+def _ends(record: Record) -> tuple[float, float]:
+    return record["options"].get("keep_pos", 1.0), record["options"].get("keep_neg", 1.0)
 
 
 def intervals(study: dict[str, Any] | None) -> Figure | None:
@@ -220,7 +232,7 @@ def intervals(study: dict[str, Any] | None) -> Figure | None:
     axis.minorticks_off()
     values = [100 * point[name] for point in points for name, _, _ in lines]
     axis.set_ylim(max(min(values), 0.02) * 0.8, max(values) * 1.25)
-    _legend_below(figure, axis, 2)
+    _legend_below(figure, 2)
     return figure
 
 
@@ -229,10 +241,12 @@ def _title(figure: Figure, text: str) -> None:
     figure.suptitle(fill(text, int(14 * figure.get_figwidth())), fontsize=8, color=GREY)
 
 
-def _legend_below(figure: Figure, axis: Axes, columns: int) -> None:
-    """Put the legend where no data can be."""
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns, fontsize=8,
-                  handlelength=3)  # fmt: skip
+def _legend_below(figure: Figure, columns: int) -> None:
+    """Put the legend where no data can be; a line that is in some panels only is in it, too."""
+    named = {
+        label: handle for axis in figure.axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns, fontsize=8, handlelength=3)
 
 
 def _main(record: Record, name: str) -> list[float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tagspread.bench.cells import Cell, all_options, digest_of_weights, plain_options
-from tagspread.bench.chosen import Choice, Split, split_of
+from tagspread.bench.chosen import BY_LABELS, Choice, Split, Unchosen, split_of
 from tagspread.demo import SETTINGS as DEMO_SETTINGS
 from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.methods import METHODS, find_method, get_method
@@ -115,6 +115,18 @@ class Grid:
                 cells.setdefault(cell.key, cell)
         return list(cells.values())
 
+    def unchosen(self, choices: dict[Split, Choice]) -> list[Unchosen]:
+        """Return the splits of which a threshold is still to be chosen."""
+        found = []
+        for warmup in self.warmups() if self.tuned else ():
+            if split_of(warmup) not in choices:
+                cells = [replace(warmup, config=self.config(name, warmup.config.seed)) for name in self.tuned]
+                named = {cell.key: cell.identity() for cell in cells}
+                still = {"variant": BY_LABELS, "options": {"threshold": None}}
+                rows = [row | still | {"key": f"{key}-threshold"} for key, row in named.items()]
+                found.append(Unchosen(warmup, rows))
+        return found
+
     def warmups(self) -> list[Cell]:
         """Return the labelled-only cell of every share and seed, whether or not the grid runs it."""
         common = self.config(WARMUP, 1)
@@ -131,8 +143,9 @@ class Grid:
 def starts_from_warmup(config: TrainConfig) -> bool:
     """Whether a run begins with the same warm-up as all others, and can therefore take it from another run."""
     method = find_method(config.method)
-    begins = config.start == "warmup" and config.warmup_epochs > 0
-    return begins and method.uses_pile and method.shares_warmup and method.labelled_loss in (None, WARMUP)
+    begins = config.start == "warmup" and config.warmup_epochs > 0 and config.mode != "head"
+    same_loss = (method.labelled_loss or config.loss) == WARMUP
+    return begins and method.uses_pile and method.shares_warmup and same_loss
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:

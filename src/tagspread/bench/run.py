@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tagspread.bench.cells import Cell
-from tagspread.bench.chosen import LEAST, Choices, chosen_rows, split_of
+from tagspread.bench.chosen import Choices, chosen_rows
 from tagspread.bench.datasets import Problems, Source, load
 from tagspread.bench.figures import write_figures
 from tagspread.bench.grid import SHARES, WARMUP, Grid, in_order
 from tagspread.bench.results import Results
-from tagspread.bench.studies import STUDIES, write_label_study
+from tagspread.bench.studies import STUDIES, Study, write_label_study
 from tagspread.bench.tables import build_tables
 from tagspread.bench.work import GridRun
 from tagspread.bench.writing import write_tables
@@ -26,7 +26,6 @@ from tagspread.train.session import choose_device
 from tagspread.wording import counted
 
 LABEL_STUDY = "label_study.json"
-TUNED = "thresholds"  # the study of methods whose threshold is chosen on held-out labels
 
 
 @dataclass(frozen=True)
@@ -54,20 +53,20 @@ class Request:
     def grid(self, facts: dict[str, Any]) -> Grid:
         """Return the grid, with what is usual for a table or a study where nothing was said."""
         if self.study is not None:
-            check_choice("--study", self.study, (*STUDIES, TUNED))
+            check_choice("--study", self.study, STUDIES)
+        study = STUDIES[self.study] if self.study else Study(table=True)
         methods = self.methods or (() if self.study else ("all",))
         demo = self.dataset == "demo"  # a few minutes on a CPU
-        usual_shares = SHARES[:1] if self.study == "eta" or demo else SHARES
         return Grid(
             self.dataset,
             in_order(methods),
-            self.shares or usual_shares,
-            self.seeds or ((1, 2) if demo else (1, 2, 3)),
-            self.preset,
-            self.settings,
-            STUDIES[self.study]() if self.study in STUDIES else (),
-            tuple(LEAST) if self.study == TUNED else (),
-            facts,
+            shares=self.shares or (SHARES if study.table and not demo else SHARES[:1]),
+            seeds=self.seeds or ((1, 2) if demo else (1, 2, 3)),
+            preset=self.preset,
+            settings=self.settings,
+            variants=study.variants,
+            tuned=study.tuned,
+            facts=facts,
         )
 
 
@@ -96,23 +95,25 @@ def run_bench(request: Request, watcher: Watcher) -> int:
     )
     opened = cache(lambda: _open(source, request, grid, work))
     choices = Choices(results)
-    unknown = [split for split in grid.warmups() if grid.tuned and split_of(split) not in choices.read()]
-    if unknown and not request.dry_run:
-        work.choose(unknown, opened)
-    cells = grid.cells(choices.read())
+    unchosen = grid.unchosen(choices.read())
+    now = [split for split in unchosen if request.retry_failed or work.status(split.rows[0]["key"]) != "failed"]
+    if not request.dry_run:
+        work.choose(now, opened)
+    known = choices.read()
+    cells, rows = grid.cells(known), [row for split in grid.unchosen(known) for row in split.rows]
     pending = work.pending(cells, request.retry_failed)
     if request.dry_run:
         show_plan(cells, pending, work, watcher)
-        if unknown:
-            watcher.note(f"thresholds of {counted(len(unknown), 'split')}: chosen first; their cells come on top")
+        if now:
+            watcher.note(f"thresholds of {counted(len(now), 'split')}: chosen first; their cells come on top")
         return 0
-    results.plan(cell.identity() for cell in cells)
+    results.plan([*(cell.identity() for cell in cells), *rows])
     describe_start(cells, pending, work, watcher)
     _study_labels(request, source, results)
     if pending:
         work.run(pending, opened())
     write_all(request, watcher)
-    return sum(work.records.get(cell.key, {}).get("status") == "failed" for cell in cells)
+    return sum(work.status(key) == "failed" for key in (*(cell.key for cell in cells), *(row["key"] for row in rows)))
 
 
 def _open(source: Source, request: Request, grid: Grid, work: GridRun) -> Problems:
@@ -149,14 +150,14 @@ def show_plan(cells: Sequence[Cell], pending: Sequence[Cell], work: GridRun, wat
     """Say of each cell whether it is done, and about how long the rest takes."""
     todo = {cell.key for cell in pending}
     for cell in cells:
-        status = work.records.get(cell.key, {}).get("status", "to do")
+        status = work.status(cell.key) or "to do"
         watcher.note(f"{cell.key}: {'to do' if cell.key in todo else status}")
     describe_start(cells, pending, work, watcher)
 
 
 def describe_start(cells: Sequence[Cell], pending: Sequence[Cell], work: GridRun, watcher: Watcher) -> None:
     """Say in a sentence or two what is there and what is to be done."""
-    failed = sum(work.records.get(cell.key, {}).get("status") == "failed" for cell in cells)
+    failed = sum(work.status(cell.key) == "failed" for cell in cells)
     known = [work.expected_seconds(cell) for cell in pending]
     estimate = ""
     if known and all(seconds is not None for seconds in known):

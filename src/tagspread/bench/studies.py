@@ -1,6 +1,6 @@
-"""Studies besides the tables: the reliable interval (figure 3), and how far class proportions can be trusted.
+"""Studies besides the table: the reliable interval (figure 3), thresholds, how far class proportions can be trusted.
 
-The second needs labels only: labelled sets of growing size n are drawn from training labels that are all known, and
+The last needs labels only: labelled sets of growing size n are drawn from training labels that are all known, and
 what they say of each class's proportion is compared with the rest, beside what theory promises.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tagspread.bench.chosen import TUNED_FROM
 from tagspread.bench.results import write_file
 from tagspread.core.theory import proportion_interval, theorem1_bound
 from tagspread.data.split import paper_split
@@ -35,7 +36,21 @@ def eta_variants() -> tuple[Variant, ...]:
     return tuple(pos + neg[:-1])  # both at 1 is the same cell
 
 
-STUDIES = {"eta": eta_variants}
+class Study(NamedTuple):
+    """What a study runs besides the methods as they are.
+
+    Attributes:
+        variants: methods with options of their own.
+        tuned: methods whose threshold is chosen on held-out labels.
+        table: it makes rows of the paper's table, so it usually has the table's labelled shares; others have one.
+    """
+
+    variants: tuple[Variant, ...] = ()
+    tuned: tuple[str, ...] = ()
+    table: bool = False
+
+
+STUDIES = {"eta": Study(eta_variants()), "thresholds": Study(tuned=tuple(TUNED_FROM), table=True)}
 
 
 def split_proportions(y: np.ndarray, shares: Iterable[float], seeds: Iterable[int]) -> list[dict[str, Any]]:

@@ -222,6 +222,8 @@ def _highest(rows: list[Row], k: int) -> tuple[Row | None, list[Row]]:
     lowest = means[winner.name] - (winner.entries[k].std or 0.0)
     alone = winner.entries[k].std is None
     level = [row for row in rows if row is not winner and means.get(row.name, -1.0) >= lowest]
+    # a threshold that was chosen may be the usual one: the same cells are no tie
+    level = [row for row in level if (row.method, row.entries[k].values) != (winner.method, winner.entries[k].values)]
     return winner, [] if alone else level
 
 
@@ -242,18 +244,21 @@ def _chosen(cells: Sequence[Record]) -> list[str]:
     for method in dict.fromkeys(c["method"] for c in mine):
         taken: dict[float, list[str]] = {}
         for c in (c for c in mine if c["method"] == method):
-            taken.setdefault(c["p"], []).append(f"{all_options(method, c['options'])['threshold']:g}")
+            threshold = all_options(method, c["options"])["threshold"]
+            taken.setdefault(c["p"], []).append(MISSING if threshold is None else f"{threshold:g}")
         words = "; ".join(f"p = {share:g}: {', '.join(thresholds)}" for share, thresholds in taken.items())
         notes.append(f"{row_name(method, BY_LABELS)}, seed by seed: {words}.")
     return notes
 
 
 def _failures(cells: Sequence[Record]) -> list[str]:
-    return [
-        f"failed: {c['method']}, p = {c['p']:g}, seed {c['seed']}: {c['message'].splitlines()[0]}"
-        for c in cells
-        if c.get("status") == "failed"
-    ]
+    return list(
+        dict.fromkeys(
+            f"failed: {c['method']}, p = {c['p']:g}, seed {c['seed']}: {c['message'].splitlines()[0]}"
+            for c in cells
+            if c.get("status") == "failed"
+        )
+    )
 
 
 def machine_notes(records: Iterable[Record]) -> list[str]:

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from tagspread.bench.cells import Cell, can_go_on, failed_cell, machine_name, remove_models, run_cell
-from tagspread.bench.chosen import Choices, choose
+from tagspread.bench.chosen import Choices, Unchosen, choose, split_of
 from tagspread.bench.grid import WARMUP, starts_from_warmup
 from tagspread.bench.results import Record, Results
-from tagspread.errors import TagspreadError
 from tagspread.methods import find_method
 from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
@@ -50,13 +50,18 @@ class GridRun:
     def pending(self, cells: Sequence[Cell], retry_failed: bool) -> list[Cell]:
         """Return the cells that are still to be run."""
         settled = {"done"} if retry_failed else {"done", "failed"}
-        return [cell for cell in cells if self.records.get(cell.key, {}).get("status") not in settled]
+        return [cell for cell in cells if self.status(cell.key) not in settled]
+
+    def status(self, key: str) -> str | None:
+        """Return done or failed, or None for what was not run."""
+        found: str | None = self.records.get(key, {}).get("status")
+        return found
 
     def run(self, cells: Sequence[Cell], problems: Callable[[float, int], Problem]) -> int:
         """Run cells until all are done or the next would not end in time; return how many are left."""
         for number, cell in enumerate(cells):
             self.records = {record["key"]: record for record in self.results.read()}
-            if self.records.get(cell.key, {}).get("status") == "done":
+            if self.status(cell.key) == "done":
                 continue  # by another process that works in the same folder
             left, expected = self._time_left(), self.expected_seconds(cell)
             if left is not None and (left <= 0 or (expected or 0) > left):
@@ -69,20 +74,27 @@ class GridRun:
             self._tidy(cell, cells[number + 1 :])
         return 0
 
-    def choose(self, warmups: Sequence[Cell], opened: Callable[[], Callable[[float, int], Problem]]) -> None:
+    def choose(self, splits: Sequence[Unchosen], opened: Callable[[], Callable[[float, int], Problem]]) -> None:
         """Choose the thresholds of splits that have none yet, as far as the time reaches."""
-        for number, warmup in enumerate(warmups):
-            left = self._time_left()
-            if left is not None and left <= 0:
-                self.watcher.note(f"thresholds of {counted(len(warmups) - number, 'split')}: left for another time")
+        choices = Choices(self.results)
+        for number, (warmup, rows) in enumerate(splits):
+            if split_of(warmup) in choices.read():
+                continue  # by another process that works in the same folder
+            left, expected = self._time_left(), self.expected_seconds(warmup)
+            if left is not None and (left <= 0 or (expected or 0) > left):
+                self.watcher.note(f"thresholds of {counted(len(splits) - number, 'split')}: left for another time")
                 return
+            p, seed, folder = warmup.p, warmup.config.seed, self.out / "cells" / f"{warmup.key}-held-out"
             try:
-                choice = choose(warmup, opened()(warmup.p, warmup.config.seed), self.device, self.quiet)
-            except TagspreadError as error:  # too few labelled pictures, say: the others are not to suffer
-                split = f"{warmup.dataset} p={warmup.p:g} seed {warmup.config.seed}"
-                self.watcher.note(f"{split}: no threshold could be chosen: {error}")
+                choice = choose(warmup, opened()(p, seed), folder, **self._how)
+            except Exception as error:  # one split's trouble is not the others'
+                for row in rows:
+                    self._keep(failed_cell(row, error, self.device))
+                message = self.records[rows[0]["key"]]["message"]
+                self.watcher.note(f"{warmup.dataset} p={p:g} seed {seed}: no threshold could be chosen: {message}")
                 continue
-            Choices(self.results).add(choice)
+            self._free_memory()
+            choices.add(choice)
             self.watcher.note(choice.describe())
 
     def expected_seconds(self, cell: Cell) -> float | None:
@@ -98,33 +110,44 @@ class GridRun:
         others = [r["wall_seconds"] for r in alike if r["uses_pile"] == uses_pile]
         return max(same or others, default=None)
 
+    @property
+    def _how(self) -> dict[str, Any]:
+        """How every run is trained; features of frozen networks are looked at once for all."""
+        return {"device": self.device, "watcher": self.quiet, "cache": self.out / "features"}
+
     def _time_left(self) -> float | None:
         return None if self.budget is None else self.budget - (time.monotonic() - self.began)
 
     def _run_one(self, cell: Cell, problem: Problem) -> Record:
         try:
             after = self._warmup(cell, problem)
-            record = run_cell(cell, problem, self._folder(cell), device=self.device, after=after, watcher=self.quiet)
+            record = run_cell(cell, problem, self._folder(cell), after=after, **self._how)
         except Exception as error:  # one cell's trouble is written down, and is not the others'
-            record = failed_cell(cell, error, self.device)
+            record = failed_cell(cell.identity(), error, self.device)
+        self._keep(record)
+        return record
+
+    def _keep(self, record: Record) -> None:
         self.results.append(record)
-        self.records[cell.key] = record
+        self.records[record["key"]] = record
+        self._free_memory()
+
+    def _free_memory(self) -> None:
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()  # captured graphs hold on to memory of their own
-        return record
 
     def _warmup(self, cell: Cell, problem: Problem) -> Path | None:
         """Return the folder of the finished warm-up that the cell starts from; train it if its model was not kept."""
         if not starts_from_warmup(cell.config):
             return None
         warmup = cell.warmup
-        if self.records.get(warmup.key, {}).get("status") != "done":
+        if self.status(warmup.key) != "done":
             return None  # it failed: whoever needs it tries for itself
         folder = self._folder(warmup)
         if not can_go_on(RunFolder(folder), warmup.config) or not (folder / "metrics.json").exists():
             self.watcher.note(f"the warm-up {warmup.key} is trained again, as its model was not kept")
-            run_cell(warmup, problem, folder, device=self.device, after=None, watcher=self.quiet)
+            run_cell(warmup, problem, folder, **self._how)
         return folder
 
     def _tidy(self, cell: Cell, later: Sequence[Cell]) -> None:
@@ -135,7 +158,7 @@ class GridRun:
             remove_models(self._folder(cell))
         warmup = cell.warmup
         needed = {other.warmup.key for other in later if starts_from_warmup(other.config)}
-        if warmup.key not in needed and self.records.get(warmup.key, {}).get("status") == "done":
+        if warmup.key not in needed and self.status(warmup.key) == "done":
             remove_models(self._folder(warmup))
 
     def _folder(self, cell: Cell) -> Path:

@@ -61,8 +61,8 @@ def bench(
     study: Annotated[
         str | None,
         typer.Option(
-            help="Instead of a table. eta: CAP over the reliable interval; thresholds: IAT and PLC with the one that "
-            "held-out labels choose."
+            help="Instead of a table. eta: CAP over the reliable interval; thresholds: IAT and PLC with the threshold "
+            "that held-out labels choose."
         ),
     ] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Minutes; no cell is begun that would not end.")] = None,

@@ -83,7 +83,8 @@ def as_features(
     """Return the problem with features for pictures, and the features of each view that the head is fitted on."""
     began, everything = time.perf_counter(), np.arange(len(problem.store))
     train = np.concatenate([problem.labelled, problem.pile])
-    in_order = np.sort(train)  # whichever of them are labelled, they are found again in the cache
+    # whichever of them are labelled or held out, they are found again in the cache
+    in_order = np.sort(np.concatenate([train, problem.held_out]))
 
     def look(rows: np.ndarray, mirror: bool) -> torch.Tensor:
         seen = embed(
