@@ -28,7 +28,7 @@ from tagspread.wording import counted
 
 FILE = "thresholds.json"
 HELD_OUT = 0.2
-TRIED = tuple(k / 20 for k in range(6, 20))  # 0.3 to 0.95
+TRIED = tuple(k / 20 for k in range(1, 20))  # 0.05 to 0.95
 TUNED_FROM = {"plc": 0.5, "iat": TRIED[0]}  # methods with one threshold for all, and the lowest that it may be
 BY_LABELS = "threshold by held-out labels"  # what such a row of a table is called
 
