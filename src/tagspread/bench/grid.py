@@ -51,8 +51,6 @@ class Grid:
         for share in self.shares:
             if not 0 < share < 1:
                 raise TagspreadError(f"--p {share:g}: give the labelled share of the data, between 0 and 1.")
-        for name in self.methods:
-            get_method(name)
         if (self.variants or self.tuned) and "method_options" in self.settings:
             raise TagspreadError("--set method_options goes with --methods, not with a study, which sets its own.")
         self._check_options()
@@ -121,9 +119,8 @@ class Grid:
         for warmup in self.warmups() if self.tuned else ():
             if split_of(warmup) not in choices:
                 cells = [replace(warmup, config=self.config(name, warmup.config.seed)) for name in self.tuned]
-                named = {cell.key: cell.identity() for cell in cells}
                 still = {"variant": BY_LABELS, "options": {"threshold": None}}
-                rows = [row | still | {"key": f"{key}-threshold"} for key, row in named.items()]
+                rows = [cell.identity() | still | {"key": f"{cell.key}-threshold"} for cell in cells]
                 found.append(Unchosen(warmup, rows))
         return found
 
