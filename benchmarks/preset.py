@@ -6,7 +6,8 @@
 Each --try is a JSON object of settings on top of the preset. --dev pictures of the pile are taken out of it, and the
 EMA network of the last epoch is measured on them: as it is, with the mean over each picture and its mirror image, and
 with a head fitted anew on its features. With --val nothing is taken out and the first is measured on the test part, for
-settings that were fixed before.
+settings that were fixed before. With --scores the logits that the finished network gives to pile and judged part are
+left in a folder, for ``team.py`` and for networks that are taught by others.
 """
 
 from __future__ import annotations
@@ -16,19 +17,17 @@ import json
 import os
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+import attempts  # noqa: F401  # names that --try may ask for
 import numpy as np
 import torch
 from engine import voc_problem
-from torch import Tensor
 
 from tagspread.core.metrics import mean_average_precision
-from tagspread.core.thresholds import cat_targets
-from tagspread.methods import METHODS, get_method
-from tagspread.methods.base import Labelled, State, Targets
-from tagspread.methods.cap import CAP
+from tagspread.methods import get_method
+from tagspread.methods.base import Labelled
 from tagspread.predict.artefact import load_network, read_artefact
 from tagspread.train.config import TrainConfig, make_config
 from tagspread.train.console import Watcher
@@ -36,18 +35,6 @@ from tagspread.train.head import fit_head
 from tagspread.train.problem import Problem
 from tagspread.train.score import score
 from tagspread.train.session import Run, run_training
-
-
-@dataclass(frozen=True)
-class Growing(CAP):
-    """CAP whose reliable interval of positives grows with the epochs."""
-
-    last_pos: float = 0.9
-
-    def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
-        """Move from the first share to the last in a straight line."""
-        keep = self.keep_pos + (self.last_pos - self.keep_pos) * labelled.epoch / max(1, labelled.epochs - 1)
-        return Targets(cat_targets(scores, labelled.positives, labelled.known, keep, self.keep_neg))
 
 
 def variants(run: Run, problem: Problem, config: TrainConfig, device: torch.device) -> dict[str, float]:
@@ -66,8 +53,17 @@ def variants(run: Run, problem: Problem, config: TrainConfig, device: torch.devi
     return figures | {"fitted_anew": measured(False)}
 
 
+def leave_scores(run: Run, problem: Problem, device: torch.device, folder: Path, name: str) -> None:
+    """Write down what the finished network says of the pile and of the judged part, and what the latter really has."""
+    network = load_network(read_artefact(run.path), device)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, rows in (("pile", problem.pile), ("judged", problem.test)):
+        found = score(network, problem.store, rows, device=device, flips=True)
+        np.save(folder / f"{name}-{part}.npy", found.cpu().numpy())
+    np.save(folder / "truth.npy", problem.y[problem.test])
+
+
 def main() -> None:
-    METHODS["growing"] = Growing
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("voc", type=Path)
     parser.add_argument("backbone")
@@ -78,10 +74,11 @@ def main() -> None:
     parser.add_argument("--val", action="store_true")
     parser.add_argument("--dev", type=int, default=2000)
     parser.add_argument("--name", default="preset")
+    parser.add_argument("--scores", type=Path)
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     problems: dict[int, Problem] = {}
-    lines = []
+    lines: list[dict[str, object]] = []
     for text in arguments.tries:
         settings = {"backbone": arguments.backbone, "weights": arguments.weights, "seed": arguments.seed}
         config = make_config("default", evaluate_every=100, mode="full", **(settings | json.loads(text)))
@@ -95,6 +92,8 @@ def main() -> None:
             began = time.perf_counter()
             run = run_training(problems[size], config, Path(folder, "run"), device=device, watcher=Watcher(quiet=True))
             seconds = round(time.perf_counter() - began, 1)
+            if arguments.scores is not None:
+                leave_scores(run, problems[size], device, arguments.scores, f"{arguments.name}-{len(lines)}")
             more = {} if arguments.val else variants(run, problems[size], config, device)
         line = {
             "backbone": arguments.backbone,
