@@ -1,9 +1,11 @@
 """What was measured on VOC: the tables that are kept, and those in the docs, are those of the results."""
 
+import json
 import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tagspread.bench.run import Request, run_bench
@@ -42,10 +44,16 @@ def cells(row):
     return [cell.strip().strip("*") for cell in row.strip().strip("|").split("|")]
 
 
+def documented_rows(title, start):
+    """The rows of the docs' table under that title, by how their lines begin."""
+    section = (ROOT / "docs" / "benchmarks.md").read_text().partition(title)[2]
+    lines = re.split(r"^##", section, flags=re.MULTILINE)[0].splitlines()
+    return [cells(line.replace("`", "")) for line in lines if re.match(start, line)]
+
+
 def test_docs_table_has_the_results_figures(made):
     """Each row of the docs: last epoch, best on test and the paper's, at both shares."""
-    docs = (ROOT / "docs" / "benchmarks.md").read_text().partition("## The paper's table")[2].partition("\n## ")[0]
-    documented = [cells(line) for line in docs.splitlines() if re.match(r"\| [A-Z]", line)]
+    documented = documented_rows("## The paper's table", r"\| [A-Z]")
     honest, parity = (
         {cells(line)[0]: cells(line)[1:3] for line in part.splitlines() if re.match(r"\| [A-Z]", line)}
         for part in re.split(r"## Protocol: \w+", (made / "voc" / "table.md").read_text())[1:]
@@ -62,10 +70,27 @@ def test_docs_table_has_the_results_figures(made):
 
 
 def test_docs_table_of_heads_has_the_results_figures(made):
-    docs = (ROOT / "docs" / "benchmarks.md").read_text().partition("### Every rule that labels from scores")[2]
-    documented = [cells(line) for line in docs.partition("\n## ")[0].splitlines() if re.match(r"\| [A-Z]", line)]
+    documented = documented_rows("### Every rule that labels from scores", r"\| [A-Z]")
     table = (made / "voc-head" / "table.md").read_text().partition("## Protocol: parity")[0]
     found = [cells(re.sub(r" \[.*?\]", "", line)) for line in table.splitlines() if re.match(r"\| [A-Z]", line)]
     assert len(found) == 10
     assert [row[1:] for row in documented] == [[figure.strip("*") for figure in row[1:]] for row in found]
     assert [re.sub(":.*", "", row[0]) for row in documented] == [row[0] for row in found]
+
+
+def test_docs_have_the_figures_of_both_presets():
+    """Seed 1, and mean and standard deviation of three where there are three."""
+    maps = {}
+    for line in map(json.loads, (KEPT / "voc" / "preset_runs.jsonl").read_text().splitlines()):
+        if line["part"] == "val":
+            maps[line["backbone"], "default", line["p"], line["seed"]] = line["map"]
+    for line in map(json.loads, (KEPT / "voc" / "results.jsonl").read_text().splitlines()):
+        if line["method"] == "cap" and not line["options"]:
+            maps["resnet50_v1", "paper", line["p"], line["seed"]] = 100 * line["honest"]
+    documented = documented_rows("## What the presets reach", r"\| `")
+    assert len(documented) == 4
+    for network, preset, *figures in documented:
+        for k, p in enumerate((0.05, 0.1)):
+            found = [maps[key] for seed in (1, 2, 3) if (key := (network, preset.split(",")[0], p, seed)) in maps]
+            several = f"{np.mean(found):.2f} ± {np.std(found, ddof=1):.2f}" if len(found) == 3 else "not run"
+            assert figures[2 * k : 2 * k + 2] == [f"{found[0]:.2f}", several]
