@@ -75,6 +75,19 @@ def test_the_card_has_the_runs_own_figures(run, tmp_path):
     assert [cut for _, cut in rows] == ["never" if cut is None else f"{cut:.4g}" for cut in cuts]
 
 
+def test_the_card_of_a_model_that_was_kept_without_the_pile(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "copy")
+    metrics = json.loads((copy / "metrics.json").read_text())
+    (copy / "metrics.json").write_text(json.dumps(metrics | {"network": "labelled_only"}))
+    before, after = ((export_hub(one, tmp_path / name) / "README.md").read_text() for name, one in
+                     (("with", run), ("without", copy)))  # fmt: skip
+    assert "a pile of untagged ones" in before
+    assert "a pile of untagged ones" not in after
+    assert "It learnt from 20 pictures that nobody had tagged" in before
+    assert "that nobody had tagged" not in after
+    assert "**Untagged pictures:** 20, which were tried; the model that is kept is without them." in after
+
+
 def test_the_card_has_the_figures_of_an_evaluation(run, tmp_path, figures):
     text = (export_hub(run, tmp_path / "hub", figures=figures) / "README.md").read_text()
     known = json.loads(figures.read_text())

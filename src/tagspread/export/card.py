@@ -117,11 +117,12 @@ def _gain(told: Told | None) -> str | None:
 def _data(told: Told | None) -> dict[str, Any]:
     """Return how much was trained on, and how long; None where the run no longer tells."""
     if told is None:
-        return {"labelled": None, "pile": None, "length": None}
+        return {"labelled": None, "pile": None, "learnt_from_pile": False, "length": None}
     trained = find_known(told).trained
     return {
         "labelled": None if trained is None else len(trained),
         "pile": None if told.pile is None else told.pile.size,
+        "learnt_from_pile": told.learnt_from_pile,
         "length": length(told) if told.log else None,
     }
 

@@ -76,6 +76,11 @@ class Told:
         return "round" if self.settings.get("mode") == "head" else "epoch"
 
     @property
+    def learnt_from_pile(self) -> bool:
+        """Whether the untagged pictures had a part in the model that is kept."""
+        return self.pile is not None and self.metrics.get("network") != "labelled_only"
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """The tags; none while it is not known what was trained."""
         return () if self.artefact is None else self.artefact.classes

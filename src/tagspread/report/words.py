@@ -82,10 +82,8 @@ def tiles(told: Told, looked: Looked | None, trained: int | None) -> list[Tile]:
     if trained is not None:
         found.append(Tile(f"{trained:,}", "labelled", "pictures with tags were learnt from"))
     if told.pile is not None:
-        tried = told.metrics.get("network") == "labelled_only"
-        remark = (
-            "pictures were tried; the model that is kept is without" if tried else "pictures were learnt from as well"
-        )
+        tried = "pictures were tried; the model that is kept is without"
+        remark = "pictures were learnt from as well" if told.learnt_from_pile else tried
         found.append(Tile(f"{told.pile.size:,}", "untagged", remark))
     return found
 
