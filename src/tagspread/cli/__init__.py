@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -39,6 +40,8 @@ app.command(cls=benching.ManyValues)(benching.bench)
 
 def main() -> None:
     """Run the command line; bad input ends with one message and exit code 2, never with a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: names of files need not be UTF-8
     try:
         app()
     except TagspreadError as error:

@@ -182,7 +182,8 @@ def _path(address: str) -> str:
         parts = urlsplit(address)
     except ValueError:  # such as "http://[": no address, whatever it is
         return address
-    return unquote(parts.query.removeprefix("d=") if parts.query.startswith("d=") else parts.path)
+    found = parts.query.removeprefix("d=") if parts.query.startswith("d=") else parts.path
+    return unquote(found, errors="surrogateescape")  # as ledger/exports.py quotes
 
 
 def _picture(answer: Answer, where: Source, images: Path, options: Wanted) -> str:

@@ -123,7 +123,7 @@ class LabelTable:
         path = Path(file)
         if len(self.classes) == 1 and self.classes[0].lower() in TAG_COLUMNS:
             raise TagspreadError(f"the only class is {self.classes[0]!r}, which reads as a list of tags; rename it.")
-        names = [_written(path, images) for path in self.paths]
+        names = [written_name(path, images) for path in self.paths]
         if path.exists() and not overwrite:
             raise TagspreadError(f"{path} exists; give another name, or replace it with @overwrite.", overwrite=True)
         fresh = path.with_name(path.name + ".writing")
@@ -153,13 +153,18 @@ class LabelTable:
         return from_frame(frame, image_column, **options)  # type: ignore[arg-type]
 
 
-def _written(path: Path, images: str | Path | None) -> str:
+def written_name(path: Path, images: str | Path | None) -> str:
+    """Return what a picture is called in a table, or raise for a name that would not be read back from one."""
     try:
         name = path.relative_to(images).as_posix() if images is not None else path.as_posix()
     except ValueError:
         raise TagspreadError(f"{path} is not below {images}; give the folder that holds all pictures.") from None
     if name != name.strip():
         raise TagspreadError(f"{name!r} begins or ends with a blank, which a CSV file does not keep; rename it.")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise TagspreadError(f"the name {name!r} is not UTF-8, which a CSV file is; rename the file.") from None
     return name
 
 

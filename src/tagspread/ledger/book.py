@@ -110,7 +110,7 @@ def read_ledger(run: str | Path) -> list[Picture]:
     folder.read_json("config.json")  # or it is not a run at all
     file = folder.path / FILE
     try:
-        with file.open(newline="", encoding="utf-8") as opened:
+        with file.open(newline="", encoding="utf-8", errors="surrogateescape") as opened:
             return _read(file, csv.reader(opened))
     except FileNotFoundError:
         raise TagspreadError(f"{folder.path} has no {FILE}: {_why_none(folder)}.") from None

@@ -40,7 +40,7 @@ def label_studio_tasks(
     return [
         {
             # the name as it is beside the address, so that the way back needs no guessing
-            "data": {"image": prefix + quote(picture.name), "picture": picture.name},
+            "data": {"image": prefix + quote(picture.name, errors="surrogateescape"), "picture": picture.name},
             "predictions": [
                 {"model_version": model, "score": round(picture.certainty, 6), "result": _results(picture)}
             ],
@@ -127,9 +127,9 @@ def interface_file(tasks: Path) -> Path:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a file in one motion."""
+    """Write a file in one motion; bytes of file names that are no UTF-8 become JSON's escapes."""
     with in_one_motion(file) as opened:
-        opened.write(text.encode())
+        opened.write(text.encode("utf-8", "backslashreplace"))
 
 
 def as_json(values: Any) -> str:

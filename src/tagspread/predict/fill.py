@@ -19,6 +19,7 @@ from tagspread.data.pile import find_pictures
 from tagspread.data.read import SAMPLE, check_kind, header_of, lines_of, separator_of
 from tagspread.data.rows import VALUES, NameRule, Source
 from tagspread.data.shape import Shape, find_shape, wanted
+from tagspread.data.table import written_name
 from tagspread.errors import TagspreadError
 from tagspread.predict.tables import check_delimiter, check_output, in_one_motion
 from tagspread.predict.tagger import Tagger
@@ -91,6 +92,7 @@ def fill_table(
             f"none of the {len(named):,} pictures that {table} names is in {images}, such as {read.names[0]}; give the "
             "folder that its paths start from."
         )
+    new_names = [written_name(path, images) for path in pile]
     todo = [*(images / read.names[row] for row in open_rows), *pile]
     done = 0
     for part in tagger.stream(todo, **how):
@@ -103,7 +105,7 @@ def fill_table(
                 filled.cells += _fill(read, read.rows[open_rows[place]], columns, tags, chosen)
             else:
                 row = [""] * len(read.header)
-                row[read.shape.image] = pile[place - len(open_rows)].relative_to(images).as_posix()
+                row[read.shape.image] = new_names[place - len(open_rows)]
                 _fill(read, row, columns, tags, chosen)
                 read.rows.append(row)
                 filled.rows += 1

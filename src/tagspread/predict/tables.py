@@ -97,7 +97,8 @@ class ParquetWriter:
         joined = [self._delimiter.join(tags) for tags in part.tags]
         errors = [error or None for error in part.errors]
         numbers = part.probabilities.astype("float32").T
-        columns = [part.images, joined, errors, *numbers]
+        images = [name.encode("utf-8", "replace").decode() for name in part.images]  # Parquet's text is UTF-8
+        columns = [images, joined, errors, *numbers]
         arrays = [
             self._arrow.array(column, kind, from_pandas=True)  # NaN is missing there
             for column, kind in zip(columns, self._schema.types, strict=True)

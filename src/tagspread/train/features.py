@@ -75,7 +75,7 @@ def feature_file(folder: Path, problem: Problem, network: TagNet, rows: np.ndarr
     """Return where the features of these rows, in this order, by this network are kept."""
     digest = hashlib.sha256(f"{problem.store.shape} {mirror}\0".encode())
     digest.update(np.ascontiguousarray(rows, np.int64).tobytes())
-    digest.update("\0".join(map(str, problem.names)).encode())
+    digest.update("\0".join(map(str, problem.names)).encode("utf-8", "surrogateescape"))
     some = np.unique(np.linspace(0, len(problem.store) - 1, 64).astype(np.int64))  # a look at the pictures themselves
     digest.update(problem.store.batch(some).cpu().numpy().tobytes())
     for name, value in network.state_dict().items():

@@ -120,10 +120,10 @@ class RunFolder:
             raise self._not_written(name, error) from None
 
     def write_csv(self, name: str, header: Iterable[str], lines: Iterable[Iterable[object]]) -> None:
-        """Write a table line by line, and put it in its place when it is whole."""
+        """Write a table line by line, and put it in its place when it is whole; file names stay the bytes they are."""
         fresh = self.path / (name + ".writing")
         try:
-            with fresh.open("w", newline="", encoding="utf-8") as opened:
+            with fresh.open("w", newline="", encoding="utf-8", errors="surrogateescape") as opened:
                 writer = csv.writer(opened, lineterminator="\n")
                 writer.writerow(header)
                 writer.writerows(lines)

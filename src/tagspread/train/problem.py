@@ -140,7 +140,8 @@ class Problem:
         digest = hashlib.sha256()
         for part in (self.labelled, self.pile, self.test, self.held_out, self.y[self.labelled], self.y[self.test]):
             digest.update(np.ascontiguousarray(part).tobytes())
-        digest.update("\0".join((*self.classes, "", *map(str, self.names), str(self.store.shape))).encode())
+        words = "\0".join((*self.classes, "", *map(str, self.names), str(self.store.shape)))
+        digest.update(words.encode("utf-8", "surrogateescape"))  # names of files need not be UTF-8
         some = np.unique(np.linspace(0, len(self.store) - 1, 64).astype(np.int64))  # a look at the pictures themselves
         digest.update(self.store.batch(some).cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
