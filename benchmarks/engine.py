@@ -46,8 +46,9 @@ def voc_problem(root: Path, size: int, device: torch.device, share: float = 0.05
     print(store.describe(), "| broken:", len(broken), flush=True)
     labelled, pile = paper_split(len(train.y), share, seed)
     test = np.arange(len(train.y), len(train.y) + len(val.y))
-    names = [str(path) for path in (*train.paths, *val.paths)]
-    return Problem(store, np.concatenate([train.y, val.y]), train.classes, labelled, pile, test, names=names)
+    files = [*train.paths, *val.paths]
+    names, y = [str(file) for file in files], np.concatenate([train.y, val.y])
+    return Problem(store, y, train.classes, labelled, pile, test, names=names, files=files)
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:

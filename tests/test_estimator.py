@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -262,6 +262,9 @@ X, Y, TRUTH = problem(rows=30, labelled=20)
         ({"X_unlabeled": X[:, :3]}, "X_unlabeled has 3 features but X has 20"),
         ({"X_unlabeled": np.where(X > 4, np.nan, X)}, "Input X_unlabeled contains NaN"),
         ({"X_unlabeled": sparse.csr_array(X)}, "one of X and X_unlabeled is sparse"),
+        ({"X": pd.DataFrame(X), "X_unlabeled": pd.DataFrame(X).iloc[:, ::-1]}, r"X_unlabeled\[X.columns\]"),
+        ({"device": "gpu"}, "device 'gpu' cannot be used; give auto, cpu or cuda"),
+        ({"method": ts.get_method("mat", apart=0.5)}, "MAT sets 0.5 of the labelled rows apart"),
         ({"method": "capp"}, "there is no method 'capp'. Did you mean 'cap'"),
         ({"method": 3}, "method is 3; give a name"),
         ({"method": "asl"}, "ASL is defined by the loss 'asl'"),
@@ -290,6 +293,23 @@ def test_predicting_with_other_features(fitted):
         fitted[0].predict(X[:, :3])
     with pytest.raises(ValueError, match="not fitted"):
         TagSpreadClassifier().predict(X)
+
+
+def test_numpys_whole_numbers_are_whole_numbers():
+    search = GridSearchCV(
+        TagSpreadClassifier(pile_weight=0.0), {"folds": np.arange(2, 4), "max_rounds": [np.int32(2)]}, cv=KFold(2)
+    )
+    assert search.fit(X, np.maximum(Y, 0)).best_params_["folds"] in (2, 3)
+
+
+def test_frames_are_scored_by_the_names_of_their_columns():
+    frame = pd.DataFrame(np.maximum(Y, 0), columns=["a", "b", "c"])
+    model = TagSpreadClassifier(pile_weight=0.0).fit(X, frame)
+    assert model.score(X, frame) == model.score(X, frame.to_numpy())
+    with pytest.raises(ValueError, match=r"give y\[model.classes_\]"):
+        model.score(X, frame[["c", "b", "a"]])
+    unnamed = TagSpreadClassifier(pile_weight=0.0).fit(X, frame.to_numpy())
+    assert unnamed.score(X, frame) == model.score(X, frame)
 
 
 def test_a_fold_without_labels_is_named(fitted):

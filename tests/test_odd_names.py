@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -81,5 +82,5 @@ def test_tables_that_could_not_be_read_again_are_not_written(run, folder, tmp_pa
     with pytest.raises(TagspreadError, match="is not UTF-8, which a CSV file is; rename the file"):
         fill_table(ts.load(run, device="cpu"), folder / "labels.csv", folder, tmp_path / "filled.csv")
     with pytest.raises(TagspreadError, match="rename the file"):
-        LabelTable([folder / ODD], ("cat",), [[1]]).write(tmp_path / "written.csv", folder)
+        LabelTable([folder / ODD], ("cat",), np.array([[1]])).write(tmp_path / "written.csv", folder)
     assert not list(tmp_path.iterdir())

@@ -17,6 +17,7 @@ from tagspread.train.assemble import problem_from_arrays, problem_from_folder, p
 from tagspread.train.config import TrainConfig, check_heard, make_config
 from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
+from tagspread.train.preflight import check_loss
 from tagspread.train.session import Run, choose_device, run_training
 from tagspread.vision.backbones import build_network, check_network
 
@@ -77,7 +78,7 @@ def train(
     else:
         check_heard(settings, config.mode)
         RunFolder(out).check_free(overwrite)
-    _check_settings(config, test_share)
+    _check_settings(config, test_share, resume)
     if not resume:
         _try_weights(config)
     place, watcher = choose_device(device), Watcher(quiet)
@@ -103,13 +104,16 @@ def train(
     return run_training(problem, config, out, device=place, watcher=watcher, **how)
 
 
-def _check_settings(config: TrainConfig, test_share: float | None) -> None:
+def _check_settings(config: TrainConfig, test_share: float | None, resume: bool) -> None:
     """Raise for what needs no look at the data."""
     if test_share is not None and not 0 < test_share < 1:
         raise TagspreadError(f"@test_share is {test_share}; give a share between 0 and 1.", test_share=...)
-    check_network(config.backbone, config.weights)
+    # the checkpoint of a whole network has all of its weights; those it began from may be gone
+    check_network(config.backbone, "none" if resume and config.mode == "full" else config.weights)
+    method = get_method(config.method, **config.method_options)
+    check_loss(method.labelled_loss or config.loss, config.loss_options)
     if config.mode == "head":
-        check_method(get_method(config.method, **config.method_options))
+        check_method(method)
 
 
 def _try_weights(config: TrainConfig) -> None:

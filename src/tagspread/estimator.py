@@ -23,6 +23,7 @@ from tagspread.linear.prepare import Scaling
 from tagspread.linear.rounds import Fitted, probe, spread
 from tagspread.methods import Method
 from tagspread.methods.base import check_share
+from tagspread.train.session import choose_device
 
 NUMBERS = (np.float64, np.float32)
 
@@ -109,9 +110,9 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_options()
         features = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS)
         labels = read_labels(Y, features.shape[0])
-        pieces = [(features, labels.pile), *_more_rows(X_unlabeled, features)]
+        pieces = [(features, labels.pile), *_more_rows(X_unlabeled, features, getattr(X, "columns", None))]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        head, device = make_head(self.head, self.hidden, seed), torch.device(self.device)
+        head, device = make_head(self.head, self.hidden, seed), choose_device(self.device)
         scaling = Scaling.of([matrix for matrix, _ in pieces], standardize=self.standardize)
         known, pile = scaling.rows([(features, labels.known)], device), scaling.rows(pieces, device)
         y = torch.from_numpy(labels.y[labels.known]).to(device)
@@ -161,7 +162,11 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Other than most classifiers' accuracy: that every tag of a row be right is too much to ask.
         """
         scores = self.decision_function(X)
-        return mean_average_precision(scores, read_labels(y, len(scores), "score by").y)
+        labels = read_labels(y, len(scores), "score by")
+        numbered = np.array_equal(self.classes_, np.arange(len(self.classes_)))  # then nothing was named
+        if hasattr(y, "columns") and not numbered and list(labels.classes) != list(self.classes_):
+            raise TagspreadError("y has other columns than those learnt, or in another order; give y[model.classes_].")
+        return mean_average_precision(scores, labels.y)
 
     def _check_options(self) -> None:
         check_count("max_rounds", self.max_rounds)
@@ -193,7 +198,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _more_rows(pile: Any, features: Any) -> list[tuple[Any, np.ndarray]]:
+def _more_rows(pile: Any, features: Any, columns: Any) -> list[tuple[Any, np.ndarray]]:
     """Return the rows of ``X_unlabeled``, if there are any, checked against ``X``."""
     if pile is None:
         return []
@@ -202,6 +207,8 @@ def _more_rows(pile: Any, features: Any) -> list[tuple[Any, np.ndarray]]:
         raise TagspreadError(
             f"X_unlabeled has {checked.shape[1]} features but X has {features.shape[1]}; give the same ones."
         )
+    if columns is not None and list(getattr(pile, "columns", columns)) != list(columns):
+        raise TagspreadError("X_unlabeled has other columns than X, or in another order; give X_unlabeled[X.columns].")
     if isinstance(checked, np.ndarray) != isinstance(features, np.ndarray):
         raise TagspreadError("one of X and X_unlabeled is sparse and the other is not; give both the same way.")
     return [(checked, np.arange(checked.shape[0]))]

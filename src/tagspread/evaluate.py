@@ -22,7 +22,7 @@ from tagspread.core.metrics import (
 from tagspread.data.table import LabelTable, read_table
 from tagspread.errors import Blank, TagspreadError
 from tagspread.predict.artefact import update_artefact
-from tagspread.predict.chosen_on import DECIDING, KEY, TRAINED_KEY, in_common, remember
+from tagspread.predict.chosen_on import DECIDING, KEY, in_common, remember
 from tagspread.predict.decision import decide_on
 from tagspread.predict.tagger import Tagger
 from tagspread.train.again import count_trained, find_again, find_test_part
@@ -105,7 +105,8 @@ def evaluate(
         labels: a table as in training, or one that was read already; if not given, the pictures that the run was given
             to test on, or put aside with ``test_share``. Unknown entries count for nothing.
         images: the folder that the table's paths start from; by default the one that was trained on.
-        table_options: how to read the table, see :func:`~tagspread.data.table.read_table`.
+        table_options: how to read the table, see :func:`~tagspread.data.table.read_table`; tags are separated as in the
+            run's own table, if they do not say.
         samples: how often the pictures are drawn anew for the intervals.
         progress: called with (done, total).
         mirror: average over each picture and its mirror image.
@@ -170,7 +171,8 @@ def open_table(
             raise TagspreadError(
                 f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
             )
-    return read_table(labels, images, **table_options)
+    own = {"delimiter": RunFolder(tagger.artefact.path).delimiter}
+    return read_table(labels, images, **(own | table_options))
 
 
 def own_test_part(tagger: Tagger, images: str | Path | None = None) -> tuple[LabelTable, str]:
@@ -196,14 +198,15 @@ def thresholds_chosen_on(tagger: Tagger, table: LabelTable) -> int | None:
 
 
 def _trained_on(tagger: Tagger, table: LabelTable) -> int:
-    """Return how many of a table's pictures were trained on with their labels: by content, or in older runs by path."""
-    if (known := in_common(tagger.artefact.facts.get(TRAINED_KEY), table.paths)) is not None:
-        return known
-    try:
-        again = find_again(_config(tagger, "settings"), _config(tagger, "data"), tagger.classes)
-    except (TagspreadError, TypeError):
-        return 0
-    return count_trained(again.trained, table.paths)
+    """Return how many of a table's pictures were trained on with their labels, as far as the run tells."""
+
+    def find_trained() -> LabelTable | None:
+        try:
+            return find_again(_config(tagger, "settings"), _config(tagger, "data"), tagger.classes).trained
+        except (TagspreadError, TypeError):
+            return None
+
+    return count_trained(tagger.artefact.facts, table.paths, find_trained)
 
 
 def score_table(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from tagspread.bench.results import Results
@@ -64,6 +65,7 @@ def test_many_values_in_all_ways_of_writing(tmp_path, words):
     ("words", "message"),
     [
         (["demo", "--p", "many"], "--p many: give numbers"),
+        (["demo", "--seeds", "5000000000"], "seed is 5000000000; give a whole number below"),
         (["demo", "--seeds", "1.5"], "--seeds 1.5: give whole numbers"),
         (["demo", "--methods", "capp"], "Did you mean 'cap'"),
         (["vox"], "data set is 'vox'"),
@@ -92,6 +94,25 @@ def test_the_folder_of_another_grid_is_left_alone(tmp_path):
         assert isinstance(result.exception, TagspreadError)
         assert "holds a grid on voc; give another" in str(result.exception)
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_other_data_of_the_same_kind_are_refused(tmp_path, monkeypatch):
+    roots = [tmp_path / name for name in ("one", "other")]
+    for k, root in enumerate(roots):
+        (root / "JPEGImages").mkdir(parents=True)
+        (root / "ImageSets" / "Main").mkdir(parents=True)
+        for row in range(30):
+            Image.new("RGB", (16, 16), (8 * row, 0, 0)).save(root / "JPEGImages" / f"p{row:02}.jpg")
+        for split, rows in (("train", range(20)), ("val", range(20, 30))):
+            lines = [f"p{row:02} {1 if row % (k + 2) else -1}\n" for row in rows]
+            (root / "ImageSets" / "Main" / f"cat_{split}.txt").write_text("".join(lines))
+    words = ["--methods", "cap", "--backbone", "small", "--weights", "none", "--budget", "0", "--out", tmp_path / "out"]
+    monkeypatch.setattr("tagspread.bench.run.write_all", lambda *_: None)
+    monkeypatch.setattr("tagspread.bench.run._study_labels", lambda *_: None)
+    for root in (roots[0], roots[0]):
+        assert bench("voc", "--root", root, *words).exit_code == 0
+    result = bench("voc", "--root", roots[1], *words)
+    assert f"holds a grid on other pictures or labels than those of {roots[1]}" in str(result.exception)
 
 
 def test_the_folder_of_a_run_is_left_alone(tmp_path):

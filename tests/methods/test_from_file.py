@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -98,6 +99,29 @@ def test_odd_folders(name, written):
     path = written(name=name)
     assert find_method(f"{path}:MyRule").__name__ == "MyRule"
     assert whole_name(f"{path}:MyRule") == f"{path}:MyRule"
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        ("labels", "MyRule returned Tensor for targets; return ts.Targets"),
+        ("None", "MyRule returned NoneType for targets"),
+        ("ts.Targets(labels.numpy())", "whose labels is ndarray; give a tensor of the scores' shape, \\(60, 3\\)"),
+        ("ts.Targets(labels[:5])", r"whose labels is a tensor of shape \(5, 3\)"),
+        ("ts.Targets(labels, torch.ones(len(labels)))", r"whose weight is a tensor of shape \(60,\)"),
+        ("ts.Targets(labels, -torch.ones(labels.shape))", "a weight that is negative or not finite"),
+        ("ts.Targets(labels, labels / 0)", "a weight that is negative or not finite"),
+    ],
+)
+def test_what_is_wrong_with_a_rule_shows_before_the_warm_up(returned, words, written, tmp_path):
+    made = "ts.Targets((scores > scores.quantile(self.share, dim=0)).to(torch.int8))"
+    labels = made.removeprefix("ts.Targets(").removesuffix(")")
+    rule = written(RULE.replace(f"return {made}", f"labels = {labels}\n        return {returned}"))
+    pictures, y = np.zeros((80, 24, 24, 3), np.uint8), np.full((80, 3), -1)
+    y[:20] = [[1, 0, 1], [0, 1, 0]] * 10
+    with pytest.raises(TagspreadError, match=words):
+        ts.train(pictures, y, tmp_path / "run", method=str(rule), backbone="small", weights="none", quiet=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_relative_file_is_remembered_by_its_whole_path(written, monkeypatch):

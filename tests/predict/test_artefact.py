@@ -109,6 +109,7 @@ def test_another_list_of_classes_is_refused(copy):
 def test_a_newer_format_is_refused(copy):
     refused(copy(format=FORMAT + 1), f"has format {FORMAT + 1}, tagspread .* reads up to {FORMAT}; install a newer one")
     refused(copy(format="1"), "has no format number")
+    refused(copy(format=True), "has no format number")
 
 
 @pytest.mark.parametrize(
@@ -123,6 +124,10 @@ def test_a_newer_format_is_refused(copy):
         {"thresholds": "many"},
         {"thresholds": ["many"] * 10},
         {"calibration": {"slope": [None] * 10, "intercept": [0] * 10}},
+        {"preprocessing": lambda p: {**p, "shape": [3, 0, 0]}},
+        {"preprocessing": lambda p: {**p, "shape": [1, 24, 24]}},
+        {"preprocessing": lambda p: {**p, "shape": [3, 24, 10**6]}},
+        {"thresholds": [float("nan")] * 10},
         {"model": None},
         {"backbone": None},
         {"method_options": None},

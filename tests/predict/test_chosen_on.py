@@ -30,6 +30,8 @@ def test_pictures_are_known_by_what_is_in_them(tmp_path):
     assert in_common(json.loads(json.dumps(kept)), files(tmp_path, range(10))) == 10
     assert in_common(kept, [tmp_path / "gone"]) == 0
     assert in_common(None, files(tmp_path, range(2))) is None
+    for damaged in ("x", {"fingerprints": 5}, {"fingerprints": [5]}, {"complete": True}):
+        assert in_common(damaged, files(tmp_path, range(2))) is None  # type: ignore[arg-type]
     assert remember([tmp_path / "number 3"], DECIDING) is None  # an array has no file
 
 

@@ -81,6 +81,18 @@ def test_long_tables_get_rows_and_keep_theirs(tagger, few, tmp_path):
     assert done.cells == 1
 
 
+def test_lists_of_tags_that_are_joined_in_another_way_are_refused(tagger, few, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("image,tags\np000.png,3\np001.png,3;0\n")
+    with pytest.raises(TagspreadError, match="'3;0' is no tag of the run, but it has those that ';' separates"):
+        fill_table(tagger, table, few, tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+    fill_table(tagger, table, few, tmp_path / "out.csv", options={"delimiter": ";"}, top=2)
+    tags = dict(rows_of(tmp_path / "out.csv"))
+    assert (tags["p000.png"], tags["p001.png"]) == ("3", "3;0")
+    assert tags["p002.png"].count(";") == 1
+
+
 def test_thresholds_and_top_go_through(tagger, few, tmp_path):
     table = tmp_path / "t.tsv"
     table.write_text("image\t0\t1\np000.png\t1\t\n")

@@ -32,6 +32,7 @@ def test_files_and_folders_together_are_called_as_given(top):
         ("list.csv", "image\nphotos/b.jpg\nphotos/a.png\n"),
         ("list.csv", "photos/b.jpg\nphotos/a.png\n"),
         ("list.csv", "who,image,tags\nme,photos/b.jpg,x\nme,photos/a.png,y|z\n"),
+        ("list.csv", "who;image\nme;photos/b.jpg\nme;photos/a.png\n"),
         ("list.tsv", "\ufeffwho\timage\nme\tphotos/b.jpg\n\nyou\tphotos/a.png\n"),
     ],
 )

@@ -148,6 +148,7 @@ def test_nothing_and_a_frame(tagger, drawn):
         (np.zeros((2, 5, 24, 24), np.uint8), r"shape \(2, 5, 24, 24\); give N x H x W x 3"),
         ([np.zeros((2, 3, 24, 24), np.uint8)], r"give H x W x 3"),
         ([np.zeros(24, np.uint8)], r"give H x W x 3"),
+        (np.zeros((3, 24, 24), np.uint8), "is one picture; put it into a list"),
         ([3], "int is no picture"),
         (3, "int is no picture"),
     ],
@@ -160,6 +161,13 @@ def test_what_is_no_picture_is_refused(tagger, given, words):
 def test_options_are_checked(tagger, drawn):
     with pytest.raises(ValueError, match="top is 0"):
         tagger.predict(drawn.pictures[:1], top=0)
+    for options, words in (
+        ({"top": 1.5}, "top is 1.5; give a whole number of at least 1"),
+        ({"batch": -1}, "batch is -1; give a whole number of at least 1"),
+        ({"threshold": np.nan}, "threshold holds NaN"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            tagger.predict(drawn.pictures[:1], **options)
     with pytest.raises(ValueError, match="thresholds have shape"):
         tagger.predict(drawn.pictures[:1], threshold=[0.5, 0.5])
 

@@ -1,3 +1,4 @@
+import shutil
 from typing import Any
 
 import numpy as np
@@ -101,5 +102,8 @@ def test_given_pictures_that_were_trained_on_are_counted(run, folder, tmp_path, 
     assert len(part.table) == 20
     text = write_report(run, tmp_path / "page.html", labels=own, device="cpu").path.read_text()
     assert "10 of these pictures were trained on" in text
+    moved = shutil.copytree(folder, tmp_path / "moved")  # other files of the same content
+    part = find_known(read_run(run), own, moved).part
+    assert part.trained_on == 10
     with pytest.raises(ts.TagspreadError, match=r"none\.csv"):
         find_known(read_run(run), tmp_path / "none.csv", folder)

@@ -1,6 +1,8 @@
 """What a run must never do: lose a stranger's files, find a mistake late, or leave a user without a way on."""
 
 import json
+import math
+import os
 import signal
 from dataclasses import replace
 
@@ -82,6 +84,24 @@ def test_resume_looks_at_the_pictures_themselves(problem, tiny, silent, tmp_path
         run_training(others, tiny(epochs=1), tmp_path / "run", resume=True, watcher=silent)
 
 
+def test_any_picture_that_is_another_makes_it_other_data(problem, tmp_path):
+    before = problem.fingerprint()
+    pictures = problem.store.batch(np.arange(len(problem.store))).clone()
+    for row in (0, 1, len(pictures) // 2, len(pictures) - 1):
+        changed = pictures.clone()
+        changed[row, 0, 0, 0] += 1
+        assert replace(problem, store=TensorStore(changed, "cpu")).fingerprint() != before
+    files = [tmp_path / f"{k}.png" for k in range(len(pictures))]
+    for file in files:
+        file.write_bytes(b"as it was")
+    named = replace(problem, files=files)
+    before = named.fingerprint()
+    os.utime(files[1], (0, 0))
+    assert named.fingerprint() == before  # a copy is no other picture
+    files[1].write_bytes(b"as it is now")
+    assert named.fingerprint() != before
+
+
 def test_figures_are_valid_json_where_nothing_can_be_measured(problem, tiny, silent, tmp_path):
     y = problem.y.copy()
     y[problem.test] = 0
@@ -112,6 +132,9 @@ def test_held_out_figures_come_with_a_warning(problem, tiny, silent, tmp_path):
         ({"epochs": 2.5}, "epochs is 2.5; give a whole number"),
         ({"image_size": 15}, "image_size is 15; give at least 16 pixels"),
         ({"epochs": True}, "epochs is True"),
+        ({"epochs": math.nan}, "epochs is nan; give a whole number"),
+        ({"batch": math.inf}, "batch is inf; give a whole number"),
+        ({"seed": 2**32}, "seed is 4294967296; give a whole number below 4,294,967,296"),
     ],
 )
 def test_settings_of_the_wrong_kind(settings, words):

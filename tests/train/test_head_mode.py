@@ -1,6 +1,7 @@
 """A head on a frozen network: an ordinary run, with settings chosen on the labelled part and features kept."""
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -93,6 +94,14 @@ def test_embedding_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     assert file != feature_file(tmp_path, problem, network, rows[::-1], mirror=False)
     assert file != feature_file(tmp_path, problem, build_network("small", 3, weights="none"), rows, mirror=False)
 
+    assert file != feature_file(tmp_path, problem, network, rows, mirror=False, precision="bf16")
+    some = tmp_path / "some.png"
+    some.write_bytes(b"1")
+    files = [some] * len(problem.store)
+    before = feature_file(tmp_path, replace(problem, files=files), network, rows, mirror=False)
+    os.utime(some, (0, 0))  # whoever has touched it may have changed it
+    assert before != feature_file(tmp_path, replace(problem, files=files), network, rows, mirror=False)
+
     def stop(done, total):
         if done >= 32:
             raise KeyboardInterrupt
@@ -103,6 +112,16 @@ def test_embedding_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     found = embed(network, problem.store, rows, cpu, file=file, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(48, 50), (50, 50)]
     assert torch.equal(found, whole)
+
+
+def test_features_of_a_run_that_is_replaced_go_with_it(run, tmp_path, silent):
+    problem, _ = run
+    for seed, precision in ((1, "fp32"), (2, "fp32"), (1, "bf16")):
+        config = make_config(mode="head", backbone="small", weights="none", image_size=24, precision=precision)
+        path = tmp_path / "run"
+        run_training(problem, replace(config, seed=seed), path, overwrite=True, watcher=silent)
+        assert len(list(path.glob("features-*.npy"))) == len(list(path.glob("features-*.rows"))) == 2
+    assert len(list(path.glob("features-*"))) == 4
 
 
 def test_a_finished_run_can_be_resumed(run, silent):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +50,12 @@ class Source:
     pictures: np.ndarray | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
+    def digest(self) -> str:
+        """Return by what other data of the same kind are told apart: names, classes and labels."""
+        found = hashlib.sha256(json.dumps([self.names, self.classes, self.train]).encode())
+        found.update(np.ascontiguousarray(self.y, np.int8).tobytes())
+        return found.hexdigest()[:16]
+
     def open(self, size: int, device: torch.device, cache: Path | None, watcher: Watcher) -> Problems:
         """Decode the pictures, each once."""
         if self.pictures is not None:
@@ -88,6 +96,7 @@ class Problems:
             pile,
             test[self.good[test]],
             names=source.names,
+            files=source.paths,
             oracle=source.y[pile],
         )
 

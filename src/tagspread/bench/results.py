@@ -54,19 +54,32 @@ class Results:
 
     def planned(self) -> list[Record]:
         """Return every cell that was ever asked for in this folder, run or not."""
-        try:
-            cells = json.loads(self.plan_file.read_text(encoding="utf-8"))["cells"]
-            return [cells[key] | {"key": key} for key in cells]
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise TagspreadError(f"{self.plan_file} cannot be read ({error}); delete it and call again.") from None
+        return [cell | {"key": key} for key, cell in self._plan()["cells"].items()]
 
-    def plan(self, cells: Iterable[Record]) -> None:
-        """Remember what was asked for, so that a missing cell can be shown as missing."""
+    @property
+    def data(self) -> str | None:
+        """The digest of the data that the cells are of, if it was written down."""
+        return self._plan().get("data")
+
+    def plan(self, cells: Iterable[Record], data: str | None = None) -> None:
+        """Remember what was asked for, so that a missing cell can be shown as missing, and the digest of the data."""
         with self.alone():
             known = {place_of(cell): cell for cell in (*self.planned(), *cells)}
-            write_file(self.plan_file, json.dumps({"cells": {c["key"]: c for c in known.values()}}, indent=1) + "\n")
+            told = {"cells": {cell["key"]: cell for cell in known.values()}}
+            digest = {} if data is None else {"data": data}
+            write_file(self.plan_file, json.dumps(self._plan() | told | digest, indent=1) + "\n")
+
+    def _plan(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.plan_file.read_text(encoding="utf-8"))
+            if not all(isinstance(cell, dict) for cell in found["cells"].values()):
+                raise TypeError("a cell is no JSON object")
+        except FileNotFoundError:
+            return {"cells": {}}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise TagspreadError(f"{self.plan_file} cannot be read ({error}); delete it and call again.") from None
+        plan: dict[str, Any] = found
+        return plan
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -84,6 +84,12 @@ def run_bench(request: Request, watcher: Watcher) -> int:
         write_all(request, watcher)
         return 0
     source = load(request.dataset, request.root, request.canvases)
+    data = None if source.facts else source.digest()  # what the facts tell apart has tables of its own
+    if data is not None and results.data not in (None, data):
+        raise TagspreadError(
+            f"{request.out} holds a grid on other pictures or labels than those of {request.root}; give another @out.",
+            out=...,
+        )
     grid = request.grid(source.facts)
     work = GridRun(
         request.out,
@@ -107,7 +113,7 @@ def run_bench(request: Request, watcher: Watcher) -> int:
         if now:
             watcher.note(f"thresholds of {counted(len(now), 'split')}: chosen first; their cells come on top")
         return 0
-    results.plan([*(cell.identity() for cell in cells), *rows])
+    results.plan([*(cell.identity() for cell in cells), *rows], data)
     describe_start(cells, pending, work, watcher)
     _study_labels(request, source, results)
     if pending:

@@ -117,8 +117,11 @@ def marks_in(tables: Iterable[Table]) -> set[str]:
 
 def protocol_words(protocol: str, tables: Iterable[Table]) -> str:
     """Return what a protocol is, in sentences, with what tables with published figures need besides."""
-    words = PROTOCOLS[protocol]
+    words, tables = PROTOCOLS[protocol], list(tables)
     more = f" {UNLIKE}." if protocol == "honest" and marks_in(tables) else ""
+    pauses = {table.setup.get("settings", {}).get("evaluate_every", 1) for table in tables} - {1}
+    if protocol == "parity" and pauses:
+        more = f" Of every {' or '.join(map(str, sorted(pauses)))} epochs one was looked at, and the last."
     return f"{words[0].upper()}{words[1:]}.{more}"
 
 

@@ -12,6 +12,9 @@ from rich.console import Console
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]
 Delimiter = Annotated[str, typer.Option(help="What separates tags in one cell; '' if each is one tag.")]
+RunDelimiter = Annotated[
+    str | None, typer.Option(help="What separates tags in one cell; by default as in the table that was trained on.")
+]
 ImageColumn = Annotated[str | None, typer.Option(help="Column with the pictures, if it is not found.")]
 TagsColumn = Annotated[str | None, typer.Option(help="Column with the tags, if it is not found.")]
 Ignore = Annotated[list[str] | None, typer.Option(help="Column about something else; 'all' for all such.")]
@@ -19,12 +22,14 @@ Outside = Annotated[bool, typer.Option("--allow-outside", help="Accept paths tha
 
 
 def table_options(
-    delimiter: str, image_column: str | None, tags_column: str | None, ignore: list[str] | None, outside: bool
+    delimiter: str | None, image_column: str | None, tags_column: str | None, ignore: list[str] | None, outside: bool
 ) -> dict[str, Any]:
     """Return the options of reading a table, as ``read_table`` takes them."""
     columns: str | list[str] = "all" if ignore == ["all"] else ignore or []
-    return {"delimiter": delimiter or None, "image_column": image_column, "tags_column": tags_column, "ignore": columns,
-            "allow_outside": outside}  # fmt: skip
+    given = {} if delimiter is None else {"delimiter": delimiter or None}
+    return given | {
+        "image_column": image_column, "tags_column": tags_column, "ignore": columns, "allow_outside": outside
+    }  # fmt: skip
 
 
 def say(text: str, error: bool = False) -> None:

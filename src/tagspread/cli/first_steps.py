@@ -26,7 +26,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the two runs.")] = Path("demo-run"),
     canvases: Annotated[int, typer.Option(min=100, help="Training canvases, of which 5 % are labelled.")] = 3000,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs with the pile.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, other canvases.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Another seed, other canvases.")] = 0,
     export: Annotated[
         Path | None, typer.Option("--export-folder", help="Only write the pictures and their CSV files here.")
     ] = None,

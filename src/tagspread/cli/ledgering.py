@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tagspread.cli.common import say
@@ -81,7 +82,7 @@ def _show(pictures: Sequence[Picture], classes: Sequence[str]) -> None:
     for name, mine in by_tag.items():
         given = [entry.score for entry in mine if entry.given]
         counts = (len(given), sum(entry.target == -1 for entry in mine), sum(entry.flips > 0 for entry in mine))
-        table.add_row(name, *(f"{count:,}" for count in counts), f"{min(given):.3f}" if given else "")
+        table.add_row(escape(name), *(f"{count:,}" for count in counts), f"{min(given):.3f}" if given else "")
     Console().print(table)
     none = sum(not picture.given for picture in pictures)
     say(f"{len(pictures):,} untagged pictures, {none:,} of them without any tag")

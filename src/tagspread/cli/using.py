@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tagspread.cli.common import (
-    Delimiter,
     Ignore,
     ImageColumn,
     Outside,
     Quiet,
+    RunDelimiter,
     TagsColumn,
     may_be_stopped,
     say,
@@ -48,7 +49,7 @@ def predict(
     ] = False,
     mirror: Mirror = False,
     batch: Annotated[int | None, typer.Option(min=1, help="Pictures at a time; fewer need less memory.")] = None,
-    delimiter: Delimiter = "|",
+    delimiter: RunDelimiter = None,
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
@@ -68,7 +69,7 @@ def predict(
     with may_be_stopped("stopped; nothing was written"):
         try:
             if fill is None:
-                _predict(run, images, out, delimiter, device, overwrite, watcher, how)
+                _predict(run, images, out, "|" if delimiter is None else delimiter, device, overwrite, watcher, how)
             else:
                 options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
                 more = {"overwrite": overwrite, "blank": fill_blank, "options": options, "progress": watcher.tagging}
@@ -149,7 +150,7 @@ def evaluate(
         typer.Option(help="Table with tags of pictures that were not trained on; by default the run's test pictures."),
     ] = None,
     images: Images = None,
-    delimiter: Delimiter = "|",
+    delimiter: RunDelimiter = None,
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
@@ -190,7 +191,7 @@ def decide(
     labels: Annotated[Path, typer.Option(help="Table with tags of pictures that were not trained on.")],
     policy: Annotated[str, typer.Option(help="f1, fbeta:B, precision:P or match.")] = "f1",
     images: Images = None,
-    delimiter: Delimiter = "|",
+    delimiter: RunDelimiter = None,
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
@@ -223,9 +224,8 @@ def decide(
     if shared := chosen["classes_with_pooled_threshold"]:
         watcher.note(f"note: too few positives for a threshold of their own, so they share one: {', '.join(shared)}")
         if 2 * len(shared) > len(facts["thresholds"]):
-            watcher.note(
-                "note: that is most of them; thresholds by --policy match, or on more pictures, may serve better"
-            )
+            other = "" if policy == "match" else "by --policy match or "
+            watcher.note(f"note: that is most of them; thresholds {other}on more pictures may serve better")
     if nowhere := chosen["classes_chosen_nowhere"]:
         watcher.note(f"note: none of these pictures reaches the threshold of: {', '.join(nowhere)}")
     if never := chosen["classes_never_chosen"]:
@@ -240,7 +240,7 @@ def _show(found: Evaluation, console: Console) -> None:
         ends = "too few" if one.ap_low is None else f"{_per_cent(one.ap_low)}-{_per_cent(one.ap_high)}"
         cut = "never" if one.threshold is None else f"{one.threshold:.3f}"
         shares = map(_per_cent, (one.precision, one.recall, one.f1))
-        table.add_row(one.name, number, _per_cent(one.ap), "" if one.ap is None else ends, cut, *shares)
+        table.add_row(escape(one.name), number, _per_cent(one.ap), "" if one.ap is None else ends, cut, *shares)
     console.print(table)
     if found.map is not None:
         say(f"mAP {_per_cent(found.map)} (90 % interval {_per_cent(found.map_low)} to {_per_cent(found.map_high)})")

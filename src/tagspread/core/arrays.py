@@ -50,7 +50,7 @@ def as_labels(argument: str, values: ArrayLike) -> Tensor:
     given = check_matrix(argument, as_tensor(argument, values))
     labels = given.to(torch.int8)
     # comparing with the original also catches fractions, NaN and numbers that wrap around in int8
-    bad = (labels != given) | (labels.abs() > 1)
+    bad = (labels != given) | (labels > 1) | (labels < -1)
     if bool(bad.any()):
         row, column = first_true(bad)
         raise TagspreadError(

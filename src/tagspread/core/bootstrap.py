@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ def resampling_counts(rows: int, samples: int, seed: int, cells: int, device: to
 
     Drawn on the CPU, so that a seed means the same on every device.
     """
-    if not isinstance(samples, int) or samples < 1:
+    if not isinstance(samples, Integral) or samples < 1:
         raise TagspreadError(f"samples is {samples}; draw the rows at least once, better 1000 times.")
     generator = torch.Generator().manual_seed(seed)
     batch = max(1, cells // rows)

@@ -53,7 +53,8 @@ def from_frame(
     """Return the table of a frame, long or wide as in ``read_table``; lists of tags may be lists or text.
 
     Args:
-        frame: pictures and their tags; missing values and -1 are unknown.
+        frame: pictures and their tags. In the wide shape missing values and -1 are unknown; in the long one a missing
+            list is one without tags, as a blank in a CSV file is, which pandas reads as missing.
         image_column: the column with the pictures.
         tags_column: the column with lists of tags.
         images: the folder that paths start from, which they must not leave; without, paths are taken as they are.

@@ -134,16 +134,20 @@ class LongRows:
 
     def _check_delimiter(self) -> None:
         """Raise if tags seem to be joined by something else: each combination would become a tag of its own."""
-        for other in DELIMITERS if self._sample else ():
-            cells = [cell for cell in self._sample or () if other in cell]
-            if 2 * len(cells) <= len(self._sample or ()):
+        sample = self._sample or ()
+        for other in DELIMITERS:
+            cells = [cell for cell in sample if other in cell]
+            alone = {cell for cell in sample if other not in cell}
+            of_tags = [cell for cell in cells if all(part.strip() in alone for part in cell.split(other))]
+            if 2 * len(cells) <= len(sample) and (other == " " or 2 * len(of_tags) <= len(cells)):
                 continue
             parts = {part for cell in cells for part in cell.split(other)}
             if other == " " and len(parts) >= len(set(cells)):
                 continue  # "traffic light", "teddy bear": words that do not come again in other combinations
             raise TagspreadError(
-                f"{self._source.name}: no list of tags holds {self._delimiter!r}, but most hold {other!r}, such as "
-                f"{cells[0]!r}; give @delimiter, or @nothing if each is one tag.",
+                f"{self._source.name}: no list of tags holds {self._delimiter!r}, but {len(cells):,} of the first "
+                f"{len(sample):,} hold {other!r}, such as {cells[0]!r}; give @delimiter, or @nothing if each "
+                "is one tag.",
                 delimiter=other,
                 nothing=Both("delimiter=None", "--delimiter ''"),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from numbers import Real
+from numbers import Integral, Real
 
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.linear.choose import Grid, intervals_of
@@ -25,6 +25,11 @@ def make_methods(method: str | Method) -> tuple[Method, ...]:
         raise TagspreadError(f"method is {method!r}; give a name such as 'cap', or what get_method returns.")
     made = get_method(method) if isinstance(method, str) else method
     check_method(made)
+    if made.share_apart:
+        raise TagspreadError(
+            f"{type(made).__name__} sets {made.share_apart:g} of the labelled rows apart, which is not done here; give "
+            "apart=0."
+        )
     return intervals_of(made) if isinstance(method, str) else (made,)
 
 
@@ -50,7 +55,7 @@ def make_head(name: str, hidden: int, seed: int) -> Head:
 
 def check_count(option: str, value: int, least: int = 1) -> None:
     """Raise unless an option is a whole number of at least so much."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise TagspreadError(f"{option} is {value!r}; give a whole number of at least {least}.")
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from tagspread.errors import TagspreadError
 from tagspread.linear.heads import Head, Layers, Part, scores
 from tagspread.linear.rows import Rows
-from tagspread.methods.base import Labelled, Method, State, Targets
+from tagspread.methods.base import Labelled, Method, State, Targets, check_targets
 
 # what a method may not have rewritten if scores are all it needs
 _BEYOND_SCORES = ("step_targets", "loss", "loss_labelled", "network", "begin_pile", "show", "own_step")
@@ -134,7 +134,8 @@ def spread(
     for number in range(1, max_rounds + 1):
         seen = scores(known, layers) if method.reads_labelled else None
         found = scores(pile, layers)
-        targets = method.targets(found, replace(stand, epoch=number - 1, scores=seen), state)
+        given = method.targets(found, replace(stand, epoch=number - 1, scores=seen), state)
+        targets = check_targets(method, given, found)
         targets = targets._replace(labels=_as_constant(targets.labels, constant))
         moved: Tensor | None = None if before is None else targets.labels != before.labels
         share = 1.0 if moved is None else float(moved.float().mean())

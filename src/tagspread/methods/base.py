@@ -166,6 +166,26 @@ class Method:
         return None
 
 
+def check_targets(method: Method, found: object, scores: Tensor) -> Targets:
+    """Return what a method made of scores, or raise if nothing can be trained on it."""
+    rule = type(method).__name__
+    if not isinstance(found, Targets):
+        raise TagspreadError(f"{rule} returned {type(found).__name__} for targets; return ts.Targets(labels).")
+    for part in ("labels", "weight"):
+        value = getattr(found, part)
+        if part == "weight" and value is None:
+            continue
+        if not isinstance(value, Tensor) or value.shape != scores.shape:
+            shape = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise TagspreadError(
+                f"{rule} returned targets whose {part} is {shape}; give a tensor of the scores' shape, "
+                f"{tuple(scores.shape)}."
+            )
+    if found.weight is not None and not bool((found.weight.isfinite() & (found.weight >= 0)).all()):
+        raise TagspreadError(f"{rule} returned targets with a weight that is negative or not finite; give 0 or more.")
+    return found
+
+
 def check_share(option: str, value: float, least: float = 0.0) -> None:
     """Raise unless an option is a share from 0, or from ``least``, to 1."""
     if not isinstance(value, Real) or not least <= value <= 1:

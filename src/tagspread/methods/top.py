@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import ClassVar
 
 import torch
@@ -51,7 +52,7 @@ class TopK(Method):
     k: int | None = None
 
     def __post_init__(self) -> None:
-        if self.k is not None and (not isinstance(self.k, int) or self.k < 1):
+        if self.k is not None and (not isinstance(self.k, Integral) or self.k < 1):
             raise TagspreadError(
                 f"k is {self.k!r}; give each picture a whole number of tags, at least one, or leave it to the average."
             )

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tagspread.vision.backbones import TagNet, build_network
 
 FORMAT = 1  # raised when an older version could no longer read, or would misread, what is written
 FILE = "labels.json"
+LARGEST = 2**14  # pixels along a side that anybody could have trained with
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,12 @@ def _names_digest(names: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()
 
 
-def read_artefact(run: str | Path) -> Artefact:
+def read_artefact(run: str | PathLike[str]) -> Artefact:
     """Read and check the ``labels.json`` of a run; the weights are checked when they are loaded."""
     path = Path(run)
     facts = _read(path)
     found = facts.get("format")
-    if not isinstance(found, int) or found < 1:
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise TagspreadError(
             f"{path / FILE} has no format number: it is of no finished run of this version; train again."
         )
@@ -93,8 +95,9 @@ def read_artefact(run: str | Path) -> Artefact:
         slope, intercept = (np.array(facts["calibration"][part], dtype=np.float64) for part in ("slope", "intercept"))
         channels, height, width = map(int, facts["preprocessing"]["shape"])
         model = path / Path(str(facts["model"])).name  # a name, so that nothing outside the run is read
-        wrong = next((name for name in classes if not isinstance(name, str)), None)
-        if wrong is not None or not classes or not (np.isfinite(slope).all() and np.isfinite(intercept).all()):
+        named = bool(classes) and all(isinstance(name, str) for name in classes)
+        usable = np.isfinite(slope).all() and np.isfinite(intercept).all() and not np.isnan(thresholds).any()
+        if not (named and usable) or channels != 3 or min(height, width) < 1 or max(height, width) > LARGEST:
             raise ValueError
     except (KeyError, TypeError, ValueError):
         raise TagspreadError(f"{path / FILE} is damaged: something in it is missing or of the wrong kind.") from None

@@ -41,14 +41,15 @@ def in_common(kept: dict[str, Any] | None, files: Sequence[str | Path]) -> int |
         kept: what :func:`remember` returned.
         files: the pictures in question.
     """
-    if not kept or not kept.get("fingerprints"):
-        return None
-    known = set(kept["fingerprints"])
-    within = [one for one in map(fingerprint, files) if one is not None and (kept["complete"] or one <= max(known))]
+    prints = kept.get("fingerprints") if isinstance(kept, dict) else None
+    if kept is None or not isinstance(prints, list) or not prints or not all(isinstance(one, str) for one in prints):
+        return None  # nothing, or not what remember() wrote
+    known, complete = set(prints), bool(kept.get("complete"))
+    within = [one for one in map(fingerprint, files) if one is not None and (complete or one <= max(known))]
     if not within:
         return 0
     share = sum(one in known for one in within) / len(within)
-    return round(share * (len(within) if kept["complete"] else len(files)))
+    return round(share * (len(within) if complete else len(files)))
 
 
 def fingerprint(file: str | Path) -> str | None:

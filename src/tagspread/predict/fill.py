@@ -11,18 +11,19 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tagspread.data.pile import find_pictures
 from tagspread.data.read import SAMPLE, check_kind, header_of, lines_of, separator_of
-from tagspread.data.rows import VALUES, NameRule, Source
+from tagspread.data.rows import DELIMITERS, VALUES, NameRule, Source
 from tagspread.data.shape import Shape, find_shape, wanted
 from tagspread.data.table import written_name
 from tagspread.errors import TagspreadError
 from tagspread.predict.tables import check_delimiter, check_output, in_one_motion
 from tagspread.predict.tagger import Tagger
+from tagspread.train.folder import RunFolder
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 Report = Callable[[int, int], None]
@@ -72,16 +73,17 @@ def fill_table(
         out: a new file, of the same kind.
         overwrite: replace a file that is there; never the table itself.
         blank: in a long table, rows with an empty list of tags are untagged, too.
-        options: how to read the table, as ``read_table`` takes them.
+        options: how to read the table, as ``read_table`` takes them; tags are separated as in the run's own, if they do
+            not say.
         progress: called with (done, total).
         how: ``threshold``, ``top``, ``mirror``, ``batch`` of :meth:`Tagger.stream`.
     """
     check_output(out, overwrite, SUFFIXES)
     if out.exists() and out.samefile(table):
         raise TagspreadError(f"{out} is the table itself; give another file, so that nothing of yours is lost.")
-    read = _read(table, images, options or {})
+    read = _read(table, images, {"delimiter": RunFolder(tagger.artefact.path).delimiter} | (options or {}))
     if read.shape.tags is not None:
-        check_delimiter(tagger.classes, read.delimiter)
+        _check_tags(table, read, tagger.classes)
     filled, columns = _columns(tagger, read)
     open_rows = _open_rows(read, columns, blank)
     named = {(images / name).resolve() for name in read.names}
@@ -144,6 +146,21 @@ def _read(table: Path, images: Path, options: dict[str, Any]) -> _Table:
     rule = NameRule(images, Source(str(table), "line"), options.get("allow_outside", False))
     names = [rule(row[shape.image], number) for number, row in numbered]
     return _Table(header, rows, names, shape, separator, options.get("delimiter") or "|")
+
+
+def _check_tags(table: Path, read: _Table, classes: tuple[str, ...]) -> None:
+    """Raise if known tags are joined by something else: new rows would be written unlike those that are there."""
+    check_delimiter(classes, read.delimiter)
+    known = set(classes)
+    for row in read.rows:
+        for tag in row[cast(int, read.shape.tags)].split(read.delimiter):
+            for other in DELIMITERS:
+                if other in tag and tag.strip() not in known and known.issuperset(map(str.strip, tag.split(other))):
+                    raise TagspreadError(
+                        f"{table}: {tag.strip()!r} is no tag of the run, but it has those that {other!r} separates; "
+                        "give @delimiter.",
+                        delimiter=other,
+                    )
 
 
 def _columns(tagger: Tagger, read: _Table) -> tuple[Filled, dict[int, int]]:

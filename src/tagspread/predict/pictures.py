@@ -147,7 +147,7 @@ def _channels_first(given: Any, many: bool) -> Tensor:
         raise TagspreadError(f"the pictures hold {kind}; give uint8, 0 to 255.")
     pictures = given if isinstance(given, Tensor) else torch.from_numpy(np.require(given, requirements=["C", "W"]))
     sides = pictures.ndim - many
-    if many and pictures.ndim == 3 and 3 in pictures.shape[2:]:
+    if many and pictures.ndim == 3 and 3 in (pictures.shape[0], pictures.shape[2]):  # or three grey ones: who knows
         raise TagspreadError(f"an array of shape {tuple(pictures.shape)} is one picture; put it into a list.")
     if sides == 2:
         return pictures.unsqueeze(-3).expand(*pictures.shape[:-2], 3, -1, -1)

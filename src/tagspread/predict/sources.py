@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tagspread.data.pile import find_pictures
+from tagspread.data.read import separator_of
 from tagspread.data.shape import looks_like_picture
 from tagspread.errors import TagspreadError
 
-LISTS = {".txt": "", ".lst": "", ".csv": ",", ".tsv": "\t"}  # with what separates cells; nothing: a path per line
+LINES = (".txt", ".lst")  # a path per line
+LISTS = (*LINES, ".csv", ".tsv")
 
 
 class Sources(NamedTuple):
@@ -52,10 +54,9 @@ def find_sources(given: Sequence[Path]) -> Sources:
 def _listed(file: Path) -> list[str]:
     try:
         with file.open(newline="", encoding="utf-8-sig") as opened:
-            separator = LISTS[file.suffix.lower()]
-            if not separator:
+            if file.suffix.lower() in LINES:
                 return [line.strip() for line in opened if line.strip()]
-            rows = [row for row in csv.reader(opened, delimiter=separator, strict=True) if any(row)]
+            rows = [row for row in csv.reader(opened, delimiter=separator_of(file), strict=True) if any(row)]
     except FileNotFoundError:
         raise TagspreadError(f"there is no file {file}.") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:

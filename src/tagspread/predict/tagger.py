@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from numbers import Integral
+from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -123,8 +124,11 @@ class Tagger:
         batch: int | None = None,
     ) -> Iterator[Predictions]:
         """Do as :meth:`predict` does, but yield a part at a time: any number of pictures in little memory."""
-        if top is not None and top < 1:
-            raise TagspreadError(f"top is {top}; choose at least 1 tag per picture.")
+        for option, value in (("top", top), ("batch", batch)):
+            if value is not None and (not isinstance(value, Integral) or value < 1):
+                raise TagspreadError(f"{option} is {value!r}; give a whole number of at least 1.")
+        if threshold is not None and np.isnan(np.asarray(threshold, np.float64)).any():
+            raise TagspreadError("threshold holds NaN, which nothing reaches; give probabilities from 0 to 1.")
         if threshold is None:
             threshold = 0.0 if top is not None else self.thresholds
         for chunk, logits in self.logits(pictures, mirror=mirror, batch=batch):
@@ -176,11 +180,11 @@ def _answered(chunk: Chunk, logits: Tensor, copied: torch.cuda.Event | None) -> 
     return chunk, logits.numpy()
 
 
-def load(run: str | Path, device: str = "auto") -> Tagger:
+def load(run: str | PathLike[str], device: str = "auto") -> Tagger:
     """Return the tagger of a run; only JSON and safetensors are read, and no code of the run is executed.
 
     Args:
-        run: the run's folder.
+        run: the run's folder, or what ``ts.train`` returned.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
     """
     artefact, place = read_artefact(run), choose_device(device)

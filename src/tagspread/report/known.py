@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tagspread.data.table import LabelTable
@@ -73,8 +73,9 @@ def find_known(
             why = "its pictures cannot be found again; name some with --labels FILE and --images DIR"
             told.missing.append(Missing("How good each tag is, and example pictures", why))
     if labels is not None:
-        given = Part(_read(told, Path(labels), Path(str(root))), GIVEN, True, Path(str(root)))
-        return Known(trained, replace(given, trained_on=count_trained(trained, given.table.paths)))
+        table = _read(told, Path(labels), Path(str(root)))
+        seen = count_trained({} if told.artefact is None else told.artefact.facts, table.paths, lambda: trained)
+        return Known(trained, Part(table, GIVEN, True, Path(str(root)), seen))
     if trained is None or not pictures:
         return Known(trained, None)
     return Known(trained, _fairest(told, again))

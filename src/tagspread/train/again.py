@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from tagspread.data.store import TensorStore
 from tagspread.data.table import LabelTable, read_table
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS, get_method
+from tagspread.predict.chosen_on import TRAINED_KEY, in_common
 from tagspread.train.assemble import put_aside_for_testing
 from tagspread.train.console import Watcher
 from tagspread.train.problem import Problem
@@ -71,8 +72,17 @@ def read_for_run(file: Path, root: Path, data: dict[str, Any], classes: tuple[st
     return LabelTable(table.paths, classes, table.aligned(classes, str(file)))
 
 
-def count_trained(trained: LabelTable | None, paths: Iterable[Path]) -> int:
-    """Return how many pictures are among those that were trained on with their labels, as far as they are known."""
+def count_trained(facts: dict[str, Any], paths: Sequence[Path], find_trained: Callable[[], LabelTable | None]) -> int:
+    """Return how many pictures were trained on with their labels: by content or, in older runs, by path.
+
+    Args:
+        facts: the run's ``labels.json``.
+        paths: the pictures in question.
+        find_trained: finds those that were trained on, for runs that do not remember their content.
+    """
+    if (found := in_common(facts.get(TRAINED_KEY), paths)) is not None:
+        return found
+    trained = find_trained()
     known = set() if trained is None else {path.resolve() for path in trained.paths}
     return sum(path.resolve() in known for path in paths)
 

@@ -39,7 +39,8 @@ def problem_from_folder(
     paths, y = list(train.paths), train.y
     if test_labels is not None:
         test = read_table(test_labels, folder, **table_options)
-        if both := set(paths) & set(test.paths):
+        trained = {path.resolve() for path in paths}
+        if both := [path for path in test.paths if path.resolve() in trained]:  # two names may be of one file
             raise TagspreadError(
                 f"{labels} and {test_labels} both name {min(both)}; a picture that is trained on says nothing about "
                 "how good the tagger is. Take it out of one of them."
@@ -82,7 +83,8 @@ def problem_from_arrays(
             raise TagspreadError(f"test_labels have {test_y.shape[1]} classes but labels {y.shape[1]}; give the same.")
         y, part = np.concatenate([y, test_y]), np.concatenate([part, np.full(len(test_y), TEST)])
     names = tuple(f"class {k}" for k in range(y.shape[1])) if classes is None else tuple(classes)
-    if isinstance(classes, str) or len(set(names)) != len(names):
+    named = all(isinstance(name, str) and name for name in names)
+    if isinstance(classes, str) or not named or len(set(names)) != len(names):
         raise TagspreadError(f"classes is {classes!r}; give a list of different names, one per column of labels.")
     if isinstance(images, np.ndarray) and images.dtype.kind not in "OUS":
         pictures = _channels_first("images", images)
@@ -156,4 +158,5 @@ def _sorted_into_parts(
         pile=rows[good & ~known & (part == TRAIN)],
         test=rows[good & known & (part == TEST)],
         names=[str(path) for path in paths],
+        files=paths,
     )

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -21,6 +22,7 @@ from tagspread.methods.from_file import whole_name
 from tagspread.vision.augment import OPERATIONS, Views
 from tagspread.vision.sizes import SMALLEST, picture_size
 
+SEEDS = 2**32  # how many the published split can be drawn with
 LOSSES: dict[str, Callable[..., Tensor]] = {"asl": asl_loss, "bce": bce_loss}
 
 _CHOICES = {
@@ -110,6 +112,8 @@ class TrainConfig:
         for name in ("warmup_epochs", "epochs", "seed", "lr", "lr_head", "weight_decay", "pile_weight"):
             if (value := getattr(self, name)) is not None and not 0 <= value < math.inf:
                 raise TagspreadError(f"{name} is {value}; give a number of at least 0.")
+        if self.seed >= SEEDS:
+            raise TagspreadError(f"seed is {self.seed}; give a whole number below {SEEDS:,}.")
         for name in ("ema_decay", "held_out"):
             if not 0 <= getattr(self, name) < 1:
                 raise TagspreadError(f"{name} is {getattr(self, name)}; give a number from 0 up to below 1.")
@@ -156,7 +160,7 @@ def _typed(name: str, annotation: str, value: Any) -> Any:
         return None
     kind = annotation.partition(" ")[0].partition("[")[0]
     number = isinstance(value, Real) and not isinstance(value, bool)
-    if kind == "int" and number and value == int(value):
+    if kind == "int" and number and math.isfinite(value) and value == int(value):
         return int(value)
     if kind == "float" and number:
         return float(value)
@@ -227,6 +231,8 @@ def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
     if isinstance(method, str):
         values |= find_method(method).recipe
         settings["method"] = whole_name(method)  # a run may be resumed from another folder
+    if isinstance(file := settings.get("weights"), str) and file not in ("pretrained", "none", ""):
+        settings["weights"] = str(Path(file).absolute())  # for the same reason
     if "lr" in settings:
         values.pop("lr_head", None)  # it belongs to the preset's rate
     if values.get("image_size", 0) is None and "image_size" not in settings:

@@ -7,7 +7,7 @@ done. Both carry a digest of pictures, network and view in their names, so that 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -71,17 +71,26 @@ def embed(
     return torch.from_numpy(np.array(kept))
 
 
-def feature_file(folder: Path, problem: Problem, network: TagNet, rows: np.ndarray, *, mirror: bool) -> Path:
+def feature_file(
+    folder: Path, problem: Problem, network: TagNet, rows: np.ndarray, *, mirror: bool, precision: str = "auto"
+) -> Path:
     """Return where the features of these rows, in this order, by this network are kept."""
-    digest = hashlib.sha256(f"{problem.store.shape} {mirror}\0".encode())
+    digest = hashlib.sha256(f"{problem.store.shape} {mirror} {precision}\0".encode())
     digest.update(np.ascontiguousarray(rows, np.int64).tobytes())
     digest.update("\0".join(map(str, problem.names)).encode("utf-8", "surrogateescape"))
-    some = np.unique(np.linspace(0, len(problem.store) - 1, 64).astype(np.int64))  # a look at the pictures themselves
-    digest.update(problem.store.batch(some).cpu().numpy().tobytes())
+    problem.look_at(digest, times=True)
     for name, value in network.state_dict().items():
         if not name.startswith("head."):
             digest.update(value.cpu().contiguous().numpy().tobytes())
     return folder / f"features-{digest.hexdigest()[:16]}.npy"
+
+
+def forget_others(files: Sequence[Path]) -> None:
+    """Remove the features that lie beside these, of pictures, networks or sizes that came before."""
+    for other in files[0].parent.glob("features-*.npy"):
+        if other not in files:
+            other.unlink()
+            _note(other).unlink(missing_ok=True)
 
 
 def _note(file: Path) -> Path:

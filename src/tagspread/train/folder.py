@@ -73,6 +73,12 @@ class RunFolder:
             )
 
     @property
+    def delimiter(self) -> str | None:
+        """What separated tags in the run's own table; the usual if it does not say."""
+        data = (self.read_json("config.json").get("data") or {}) if self.is_run else {}
+        return (data.get("table_options") or {}).get("delimiter", "|")  # type: ignore[no-any-return]
+
+    @property
     def _resume(self) -> Both:
         return Both("resume=True", f"--resume {self.path}")
 

@@ -27,7 +27,8 @@ from tagspread.methods import get_method
 from tagspread.methods.base import Method, Targets
 from tagspread.train.config import DEFAULT, TrainConfig
 from tagspread.train.console import Watcher
-from tagspread.train.features import embed, feature_file
+from tagspread.train.features import embed, feature_file, forget_others
+from tagspread.train.folder import RunFolder
 from tagspread.train.head import ROUNDS, probe_alone, set_head
 from tagspread.train.problem import Problem
 from tagspread.train.state import TrainState
@@ -78,18 +79,23 @@ def _fits(config: TrainConfig, method: Method) -> bool:
 
 
 def as_features(
-    network: TagNet, problem: Problem, config: TrainConfig, device: torch.device, cache: Path, watcher: Watcher
+    network: TagNet, problem: Problem, config: TrainConfig, device: torch.device, kept: Path, watcher: Watcher
 ) -> tuple[Problem, list[torch.Tensor]]:
-    """Return the problem with features for pictures, and the features of each view that the head is fitted on."""
+    """Return the problem with features for pictures, and the features of each view that the head is fitted on.
+
+    They are kept in the folder ``kept``. In that of a run, whatever else was kept there before is removed.
+    """
     began, everything = time.perf_counter(), np.arange(len(problem.store))
     train = np.concatenate([problem.labelled, problem.pile])
     # whichever of them are labelled or held out, they are found again in the cache
     in_order = np.sort(np.concatenate([train, problem.held_out]))
+    files: list[Path] = []
 
     def look(rows: np.ndarray, mirror: bool) -> torch.Tensor:
+        files.append(feature_file(kept, problem, network, rows, mirror=mirror, precision=config.precision))
         seen = embed(
             network, problem.store, rows, device, batch=config.score_batch, precision=config.precision, mirror=mirror,
-            file=feature_file(cache, problem, network, rows, mirror=mirror), progress=watcher.embedding,
+            file=files[-1], progress=watcher.embedding,
         )  # fmt: skip
         return seen.to(device)
 
@@ -98,7 +104,9 @@ def as_features(
     if config.flip:  # what is only tested on is looked at as it is
         place = torch.from_numpy(np.searchsorted(in_order, train)).to(device)
         views.append(look(in_order, mirror=True)[place])
-    watcher.note(f"looked at {len(problem.store):,} pictures in {time.perf_counter() - began:.1f} s; kept in {cache}")
+    watcher.note(f"looked at {len(problem.store):,} pictures in {time.perf_counter() - began:.1f} s; kept in {kept}")
+    if RunFolder(kept).is_run:
+        forget_others(files)
     return replace(problem, store=TensorStore(plain, device), identity=problem.fingerprint()), views
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tagspread.core.metrics import mean_average_precision, multilabel_report
 from tagspread.errors import TagspreadError
-from tagspread.methods.base import Labelled, SetApart, Targets
+from tagspread.methods.base import Labelled, SetApart, Targets, check_targets
 from tagspread.train.console import Watcher
 from tagspread.train.feed import shown_batches, steps_per_chunk
 from tagspread.train.problem import Problem
@@ -82,7 +82,8 @@ def label_pile(problem: Problem, state: TrainState, labelled: Labelled) -> None:
     if state.targets is None or not method.per_step:
         scores = look(problem.pile)
         check_scores(scores, "teacher", state)
-        state.relabel(slice(None), method.targets(scores, labelled, state.method_state), scores)
+        found = check_targets(method, method.targets(scores, labelled, state.method_state), scores)
+        state.relabel(slice(None), found, scores)
     labels = state.epoch_targets.labels
     state.figures = {"pseudo_positives": int((labels >= 0.5).sum()), "ignored": int((labels == -1).sum())}
     if problem.oracle is not None:

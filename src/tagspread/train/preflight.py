@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from inspect import signature
 from typing import NamedTuple
 
 import torch
 
 from tagspread.errors import TagspreadError, did_you_mean
-from tagspread.methods.base import Labelled, Method
+from tagspread.methods import METHODS
+from tagspread.methods.base import Labelled, Method, check_targets
 from tagspread.train.config import LOSSES, TrainConfig
 from tagspread.train.head_mode import is_untrained, resolve_mode
 from tagspread.train.problem import Problem
 from tagspread.train.stages import plan_stages, size_notes
 
+REHEARSED = 10**7  # scores at most
 ARGUMENTS_OF_LOSSES = ("logits", "targets", "weight", "reduction")  # which are not for the user to set
 NO_GPU = (
     "there is no GPU and the pile has {:,} pictures: the network stays as it is and a head is fitted on what it sees; "
@@ -44,8 +48,8 @@ def settle(problem: Problem, config: TrainConfig, method: Method, device: torch.
     asked, config = config.mode, resolve_mode(config, problem, method, device)
     notes = problem.check_trainable(method.uses_pile) + size_notes(problem, config)
     plan_stages(problem, config, method)
-    method.start(labelled_part(problem))
-    _check_loss(method.labelled_loss or config.loss, config.loss_options)
+    _rehearse(method, labelled_part(problem))
+    check_loss(method.labelled_loss or config.loss, config.loss_options)
     if asked == "auto" and config.mode == "head":
         notes.append(NO_GPU.format(len(problem.pile)))
     if config.mode == "head" and is_untrained(config):
@@ -59,7 +63,20 @@ def labelled_part(problem: Problem) -> Labelled:
     return Labelled(y, problem.classes, pile_size=len(problem.pile))
 
 
-def _check_loss(name: str, options: dict[str, float]) -> None:
+def _rehearse(method: Method, labelled: Labelled) -> None:
+    """Let a method begin; a user's own also labels a pile of random scores, or its mistakes show after the warm-up."""
+    state, shape = method.start(labelled), (labelled.pile_size, len(labelled.classes))
+    if type(method) in METHODS.values() or not method.uses_pile or not 0 < math.prod(shape) <= REHEARSED:
+        return
+    with torch.random.fork_rng(devices=[]):
+        scores = torch.randn(shape)
+        seen = replace(labelled, scores=torch.randn(labelled.y.shape) if method.reads_labelled else None)
+        method.new_epoch(seen, state)
+        check_targets(method, method.targets(scores, seen, state), scores)
+
+
+def check_loss(name: str, options: dict[str, float]) -> None:
+    """Raise unless the loss of that name has these options."""
     known = [option for option in signature(LOSSES[name]).parameters if option not in ARGUMENTS_OF_LOSSES]
     for option in options:
         if option not in known:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -32,6 +33,7 @@ class Problem:
         test: rows to evaluate on; never used to choose anything, unless the parity mode is asked for by name.
         held_out: labelled rows kept from training, to choose by.
         names: what to call each item, for messages and to recognise the data again.
+        files: the items' files, where they are files: whether they have changed is seen from outside.
         apart: labelled rows that are trained on as part of the pile, without their labels, for methods that judge by
             them.
         oracle: the pile's true labels, for experiments that measure pseudo-labels; nothing is ever trained on them.
@@ -46,6 +48,7 @@ class Problem:
     test: np.ndarray = field(default_factory=_no_rows)
     held_out: np.ndarray = field(default_factory=_no_rows)
     names: Sequence[str] = ()
+    files: Sequence[Path] = ()
     apart: np.ndarray = field(default_factory=_no_rows)
     oracle: np.ndarray | None = None
     identity: str | None = None
@@ -142,9 +145,31 @@ class Problem:
             digest.update(np.ascontiguousarray(part).tobytes())
         words = "\0".join((*self.classes, "", *map(str, self.names), str(self.store.shape)))
         digest.update(words.encode("utf-8", "surrogateescape"))  # names of files need not be UTF-8
-        some = np.unique(np.linspace(0, len(self.store) - 1, 64).astype(np.int64))  # a look at the pictures themselves
-        digest.update(self.store.batch(some).cpu().numpy().tobytes())
+        self.look_at(digest)
         return digest.hexdigest()[:16]
+
+    def look_at(self, digest: hashlib._Hash, *, times: bool = False) -> None:
+        """Add the pictures themselves to a digest: the sizes of all files and a few pictures, or every single one.
+
+        Args:
+            digest: what is added to.
+            times: also add when each file was changed, which copying does as well.
+        """
+        rows = np.arange(len(self.store))
+        if self.files:
+            digest.update(repr([_mark(file, times) for file in self.files]).encode())
+            rows = np.unique(np.linspace(0, len(rows) - 1, 64).astype(np.int64))
+        for at in range(0, len(rows), 1024):
+            digest.update(self.store.batch(rows[at : at + 1024]).cpu().numpy().tobytes())
+
+
+def _mark(file: Path, times: bool) -> tuple[int, int] | None:
+    """Return size and time of a file; None if it is not there."""
+    try:
+        status = file.stat()
+    except (OSError, ValueError):  # ValueError: a path with a null character
+        return None
+    return status.st_size, status.st_mtime_ns if times else 0
 
 
 def _listed(names: list[str], most: int = 8) -> str:

@@ -44,6 +44,10 @@ class Run:
     metrics: dict[str, Any]
     log: list[dict[str, Any]]
 
+    def __fspath__(self) -> str:
+        """Let a run stand for its folder: ``ts.load(run)``."""
+        return str(self.path)
+
 
 def finished_run(path: str | Path) -> Run | None:
     """Return the run in a folder, if it was finished and nothing of it is missing or damaged; else None."""

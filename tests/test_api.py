@@ -1,0 +1,132 @@
+"""`ts.train` from Python: what is refused before any work, what is found from anywhere, and what a run stands for."""
+
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+import tagspread as ts
+from tagspread import api
+from tagspread.cli import app
+from tagspread.data.digits import digit_canvases
+from tagspread.errors import TagspreadError
+from tagspread.train import loop
+from tagspread.train.stop import Interrupted
+from tagspread.vision.backbones import build_network
+
+QUICK: dict[str, Any] = {
+    "backbone": "small", "weights": "none", "image_size": 24, "batch": 16, "lr": 0.003, "flip": False,
+    "warmup_epochs": 1, "epochs": 1, "preset": "paper", "device": "cpu", "quiet": True,
+}  # fmt: skip
+TAGS = ("dog [small]", "dog [large]", "[/b]")
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return digit_canvases(60, 1, seed=0)[0]
+
+
+@pytest.fixture(scope="module")
+def half(drawn):
+    y = drawn.y[:, :3].copy()
+    y[30:] = -1
+    return y
+
+
+@pytest.fixture
+def folder(tmp_path, drawn):
+    """Pictures with tags that a terminal might take for commands, joined in a way of their own."""
+    top = tmp_path / "pictures"
+    top.mkdir()
+    lines = ["image,tags"]
+    for i, picture in enumerate(drawn.pictures):
+        Image.fromarray(picture.transpose(1, 2, 0)).save(top / f"{i:02}.png")
+        lines.append(f"{i:02}.png," + ";".join(name for name, on in zip(TAGS, drawn.y[i, :3], strict=True) if on))
+    (top / "labels.csv").write_text("\n".join(lines[:31]))
+    (top / "test.csv").write_text("\n".join([lines[0], *lines[31:51]]))
+    return top
+
+
+def tagspread(*words):
+    result = CliRunner().invoke(app, list(map(str, words)))
+    assert result.exception is None, result.exception
+    return result.output
+
+
+def test_a_run_stands_for_its_folder(drawn, half, tmp_path):
+    run = ts.train(drawn.pictures, half, tmp_path / "run", **QUICK)
+    assert ts.load(run, device="cpu").classes == ("class 0", "class 1", "class 2")
+
+
+@pytest.mark.parametrize("classes", [[0, 1, 2], ["a", "", "b"], ["a", "a", "b"], "abc"])
+def test_classes_that_are_no_names_are_refused_before_a_run_is_replaced(classes, drawn, half, tmp_path):
+    run = ts.train(drawn.pictures, half, tmp_path / "run", **QUICK)
+    before = (run.path / "labels.json").read_bytes()
+    with pytest.raises(TagspreadError, match="give a list of different names"):
+        ts.train(drawn.pictures, half, run.path, classes=classes, overwrite=True, **QUICK)
+    assert (run.path / "labels.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"method_options": {"keep_po": 0.5}}, "Did you mean 'keep_pos'"),
+        ({"method_options": {"keep_pos": "a"}}, "keep_pos is 'a'"),
+        ({"loss_options": {"gamma_neg": -1}}, "gamma_neg is -1"),
+        ({"loss_options": {"gama": 1}}, "has no option 'gama'"),
+    ],
+)
+def test_options_are_looked_at_before_pictures_are(settings, words, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(api, "problem_from_folder", None)
+    with pytest.raises(TagspreadError, match=words):
+        ts.train(folder, folder / "labels.csv", tmp_path / "run", **(QUICK | settings))
+
+
+def test_a_test_picture_under_another_name_is_still_that_picture(folder, tmp_path):
+    (folder / "linked.png").symlink_to(folder / "03.png")
+    (tmp_path / "test.csv").write_text("image,tags\nlinked.png,[/b]\n")
+    with pytest.raises(TagspreadError, match=r"both name .*linked\.png"):
+        ts.train(folder, folder / "labels.csv", tmp_path / "run", test_labels=tmp_path / "test.csv",
+                 table_options={"delimiter": ";"}, **QUICK)  # fmt: skip
+
+
+def test_a_run_begun_with_a_relative_file_of_weights_is_gone_on_with_from_anywhere(drawn, half, tmp_path, monkeypatch):
+    donor = build_network("test_resnet", 1, weights="none").backbone
+    save_file({name: value.contiguous() for name, value in donor.state_dict().items()}, tmp_path / "w.safetensors")
+    monkeypatch.chdir(tmp_path)
+    settings = QUICK | {"backbone": "test_resnet", "weights": "w.safetensors", "mode": "full"}
+
+    def stop(*_):
+        raise Interrupted("run")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "evaluate", stop)
+        with pytest.raises(Interrupted):
+            ts.train(drawn.pictures, half, tmp_path / "run", **settings)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    settings["weights"] = str(tmp_path / "w.safetensors")
+    shutil.move(tmp_path / "w.safetensors", tmp_path / "gone.safetensors")  # the checkpoint has all it needs
+    assert len(ts.train(drawn.pictures, half, tmp_path / "run", resume=True, **settings).log) == 2
+
+
+def test_tags_are_shown_as_they_are_and_tables_read_as_in_training(folder, tmp_path):
+    options = {"delimiter": ";"}
+    run = ts.train(folder, folder / "labels.csv", tmp_path / "run", table_options=options, **QUICK)
+    for words in (["evaluate", run.path, "--labels", folder / "test.csv", "--samples", 2], ["ledger", run.path]):
+        said = tagspread(*words)
+        assert all(name in said for name in TAGS)
+    tagspread("decide", run.path, "--labels", folder / "test.csv", "--policy", "match")
+    tagspread("predict", run.path, folder, "--fill", folder / "labels.csv", "-o", tmp_path / "filled.csv", "--top", 2)
+    assert ";" in (tmp_path / "filled.csv").read_text().splitlines()[-1]
+    assert "|" not in (tmp_path / "filled.csv").read_text()
+
+
+def test_labels_that_wrap_around_are_refused():
+    for value in (-128, -2, 2, 127):
+        with pytest.raises(TagspreadError, match=f"holds {value} at row 0, class 0"):
+            ts.class_counts(np.array([[value, 1]], np.int8))
