@@ -86,14 +86,7 @@ def fill_table(
         _check_tags(table, read, tagger.classes)
     filled, columns = _columns(tagger, read)
     open_rows = _open_rows(read, columns, blank)
-    named = {(images / name).resolve() for name in read.names}
-    found = find_pictures(images)
-    pile = [path for path in found if path.resolve() not in named]
-    if named and len(pile) == len(found):
-        raise TagspreadError(
-            f"none of the {len(named):,} pictures that {table} names is in {images}, such as {read.names[0]}; give the "
-            "folder that its paths start from."
-        )
+    pile = _unnamed(read, table, images)
     new_names = [written_name(path, images) for path in pile]
     todo = [*(images / read.names[row] for row in open_rows), *pile]
     done = 0
@@ -161,6 +154,19 @@ def _check_tags(table: Path, read: _Table, classes: tuple[str, ...]) -> None:
                         "give @delimiter.",
                         delimiter=other,
                     )
+
+
+def _unnamed(read: _Table, table: Path, images: Path) -> list[Path]:
+    """Return the pictures of a folder that the table does not name; it must name some of them."""
+    named = {(images / name).resolve() for name in read.names}
+    found = find_pictures(images)
+    pile = [path for path in found if path.resolve() not in named]
+    if named and len(pile) == len(found):
+        raise TagspreadError(
+            f"none of the {len(named):,} pictures that {table} names is in {images}, such as {read.names[0]}; give the "
+            "folder that its paths start from."
+        )
+    return pile
 
 
 def _columns(tagger: Tagger, read: _Table) -> tuple[Filled, dict[int, int]]:
