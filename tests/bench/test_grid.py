@@ -8,7 +8,7 @@ import torch
 
 from tagspread.bench import work as work_module
 from tagspread.bench.cells import figures, machine_name
-from tagspread.bench.grid import PAPER_METHODS, Grid, in_order
+from tagspread.bench.grid import PAPER_METHODS, Grid, in_order, starts_from_warmup
 from tagspread.bench.results import Results
 from tagspread.bench.work import GridRun, QuietBar
 from tagspread.errors import TagspreadError
@@ -46,6 +46,19 @@ def test_no_warm_up_where_nobody_starts_from_one():
 def test_a_warm_up_with_another_loss_is_not_shared():
     cells = voc(shares=(0.1,), seeds=(1,), settings={"weights": "none", "loss": "bce"}).cells()
     assert [c.config.method for c in cells] == ["topk", "cap"]
+
+
+def test_who_sets_labelled_pictures_apart_has_a_warm_up_of_its_own():
+    config = voc(methods=("mat",)).config
+    assert starts_from_warmup(config("mat", 1))
+    assert not starts_from_warmup(config("mat", 1, {"apart": 0.2}))
+
+
+def test_a_study_on_a_frozen_network_says_all_options():
+    options = {"keep_pos": 1.0, "keep_neg": 1.0}
+    frozen = voc(methods=("cap",), preset="default", settings={"weights": "none", "mode": "head"})
+    assert frozen.config("cap", 1, options).method_options == options  # or it would choose them by itself
+    assert voc(methods=("cap",)).config("cap", 1, options).method_options == {}
 
 
 def test_recipe_is_the_paper_codes_and_what_is_asked_for_wins():

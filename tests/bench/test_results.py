@@ -60,6 +60,13 @@ def test_several_writers_lose_nothing(tmp_path):
     assert {line["key"] for line in Results(tmp_path).read()} == {str(k) for k in range(40)}
 
 
+def test_a_later_failure_takes_no_figure_back(tmp_path):
+    results = Results(tmp_path)
+    for key, status in (("a", "done"), ("a", "failed"), ("b", "failed"), ("b", "done")):
+        results.append(record(key) | {"status": status})
+    assert [line["status"] for line in results.read()] == ["done", "done"]
+
+
 def test_figures_that_are_no_numbers_are_refused(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         Results(tmp_path).append(record("a", value=float("nan")))

@@ -219,6 +219,7 @@ def test_a_full_disk_is_found_before_work(tmp_path, paths, decoded, monkeypatch)
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_disk_that_fills_up_meanwhile(tmp_path, paths):
     cache = PictureCache(tmp_path / "cache", SIZE)
+    cache.data_file.unlink()
     cache.data_file.symlink_to("/dev/full")
     with pytest.raises(TagspreadError, match="no space left"):
         cache.add(paths)
@@ -227,6 +228,8 @@ def test_a_disk_that_fills_up_meanwhile(tmp_path, paths):
 
 def test_several_writers_fill_one_cache(tmp_path, paths, decoded):
     parts = [paths[:4], paths[2:][::-1], paths[1:], paths]
+    with ThreadPoolExecutor(8) as pool:  # all at once, where there is none yet
+        assert all(len(cache) == 0 for cache in pool.map(lambda _: PictureCache(tmp_path / "new", SIZE), range(64)))
     caches = [PictureCache(tmp_path / "cache", SIZE) for _ in parts]  # a lock knows files, not processes
     with ThreadPoolExecutor(len(parts)) as pool:
         slots = list(pool.map(lambda cache, part: cache.add(part)[0], caches, parts))

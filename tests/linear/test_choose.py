@@ -9,6 +9,7 @@ from tagspread.data.split import stratified_split
 from tagspread.linear import choose as choose_module
 from tagspread.linear.choose import Grid, Trial, choose, intervals_of
 from tagspread.linear.logistic import LinearHead
+from tagspread.linear.perceptron import PerceptronHead
 from tagspread.linear.rounds import Settings, probe, spread
 from tagspread.linear.rows import DenseRows
 from tagspread.methods import get_method
@@ -141,3 +142,19 @@ def test_no_positive_in_any_fold():
 def test_bad_grid(bad):
     with pytest.raises(ValueError, match="give at least one number, none below 0"):
         Grid(**bad)
+
+
+def test_settings_of_a_head_that_is_not_convex_are_compared_after_equal_training():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 12)).astype(np.float32)
+    y = torch.from_numpy((x[:, :2] * x[:, 2:4] > 0).astype(np.int8))
+    noise = torch.randn(200, 12, generator=torch.Generator().manual_seed(0))
+    head = PerceptronHead(hidden=16, steps=90)
+    grid = Grid(ridges=(0.01, 0.010001, 0.010002), pile_ridges=(0.01,), pile_weights=(1e-6, 0.0))
+    choice = choose(
+        DenseRows(torch.from_numpy(x)), y, DenseRows(noise), [get_method("cap")], head=head, classes=CLASSES, grid=grid
+    )
+    alone = [trial.mean for trial in choice.trials if not trial.settings.pile_weight]
+    (together,) = [trial.mean for trial in choice.trials if trial.settings.pile_weight]
+    assert alone == pytest.approx([alone[0]] * 3, abs=0.02)
+    assert together == pytest.approx(alone[0], abs=0.02)

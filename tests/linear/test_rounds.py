@@ -129,3 +129,27 @@ def test_every_other_method_says_why_not(name):
 def test_which_methods_label_from_scores():
     assert all(map(accepted, ("bce", "cap", "iat", "top1", "topk")))
     assert not accepted("asl")
+
+
+def test_a_method_is_told_of_each_round_and_of_rows_that_were_set_apart():
+    known, y, pile = problem()
+    told = []
+
+    @dataclass(frozen=True)
+    class Rule(Method):
+        def start(self, labelled):
+            return {"cut": torch.zeros(1)}
+
+        def new_epoch(self, labelled, state):
+            state["cut"].fill_(labelled.epoch + 1)
+
+        def targets(self, scores, labelled, state):
+            told.append((int(state["cut"]), scores, labelled.apart))
+            return Targets((scores > float(state["cut"]) / 10).to(torch.int8))
+
+    apart = torch.tensor([[1, 0, 1], [0, 1, 0]])
+    run(known, y, pile, Settings(Rule()), apart=apart, max_rounds=3)
+    assert [cut for cut, _, _ in told] == [1, 2, 3]
+    for _, found, judged in told:
+        assert torch.equal(judged.y, apart)
+        assert torch.equal(judged.scores, found[-2:])

@@ -245,6 +245,15 @@ RUN = {"method": "drml", "warmup_epochs": 0, "epochs": 4, "batch": 16, "batch_la
 OPTIONS = {"moved": 0.25, "after": 0.3}
 
 
+def test_features_have_no_mirror_image(small_problem, tiny, silent, tmp_path):
+    how = RUN | {"method_options": OPTIONS, "flip": True}
+    runs = [
+        run_training(small_problem, tiny(teacher_flips=flips, **how), tmp_path / str(flips), watcher=silent)
+        for flips in (False, True)
+    ]
+    assert_same(*(load_file(run.path / "model.safetensors") for run in runs))
+
+
 def test_a_run_trains_the_head_on_a_frozen_network_and_can_be_stopped(
     small_problem, tiny, silent, tmp_path, monkeypatch
 ):

@@ -30,13 +30,13 @@ def asl(logits, labels, weight):
     return ts.asl_loss(logits, labels, weight=weight, reduction="none")
 
 
-def most_by_tags(y):
-    """What one tag per picture misses: (sum of class proportions - 1) / classes, exactly."""
+def most_by_tags(y, observed="top1"):
+    """What the observed tag, if there is one, misses: (sum of class proportions - 1) / classes, exactly."""
     tags = Fraction(0)
     for column in y.T.tolist():
         known = [value for value in column if value >= 0]
         tags += Fraction(sum(known), len(known)) if known else 0
-    return max(Fraction(0), tags - 1) / y.shape[1]
+    return max(Fraction(0), tags - (observed == "top1")) / y.shape[1]
 
 
 def chosen_entries(losses, labels, share):
@@ -65,7 +65,11 @@ def steps(draw):
 def test_llr_and_llct_equal_a_loop_over_entries(step, entry_loss):
     scores, logits, labelled, options = step
     observed = highest(scores, int(options["observed"] == "top1"))
-    most = most_by_tags(labelled.y.numpy()) if options["most"] is None else Fraction(str(options["most"]))
+    most = (
+        most_by_tags(labelled.y.numpy(), options["observed"])
+        if options["most"] is None
+        else Fraction(str(options["most"]))
+    )
     share = min(labelled.epoch * Fraction(str(options["step"])), most)
     losses = entry_loss(logits, torch.from_numpy(observed), None)
     chosen = chosen_entries(losses.tolist(), observed.tolist(), share)
@@ -98,7 +102,11 @@ def test_llcp_equals_a_loop_that_keeps_a_matrix(step, entry_loss, data):
     method = get_method("llcp", **options)
     state = method.start(labelled)
     kept: set[tuple[int, int]] = set()
-    most = most_by_tags(labelled.y.numpy()) if options["most"] is None else Fraction(str(options["most"]))
+    most = (
+        most_by_tags(labelled.y.numpy(), options["observed"])
+        if options["most"] is None
+        else Fraction(str(options["most"]))
+    )
     for epoch in range(3):
         now, moved = replace(labelled, epoch=epoch), scores.roll(epoch, 1)  # another most probable class
         expected = highest(moved, int(options["observed"] == "top1"))
@@ -157,6 +165,7 @@ def test_the_default_cap_is_what_one_tag_per_picture_misses():
         state = get_method("llcp").start(labelled)
         get_method("llcp").targets(torch.zeros(50, 20), replace(labelled, epoch=epoch), state)
         assert state["share"].item() == pytest.approx(0.001 if epoch else 0.0)
+    assert get_method("llr", observed="none").cap(labelled) == pytest.approx(0.075)  # type: ignore[attr-defined]
     state["corrected"][:, 7] = True  # 1 of 20: more than the cap
     get_method("llcp").targets(torch.zeros(50, 20), replace(labelled, epoch=9), state)
     assert state["share"].item() == 0

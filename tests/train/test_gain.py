@@ -148,6 +148,23 @@ def test_a_fitted_head_is_compared_with_the_probe_of_the_labelled_alone(problem,
     same(load_file(run.path / FILE), load_file(again.path / FILE))
 
 
+def test_a_run_that_ends_with_a_warmup_of_a_fitted_head_is_measured_as_it_is_shipped(problem, tiny, silent, tmp_path):
+    config = tiny(start="fitted_head", warmup_epochs=3, epochs=0, loss="bce", lr=0.0005)
+    run = run_training(problem, config, tmp_path / "run", watcher=silent)
+    ((_, logits),) = ts.load(run, device="cpu").logits(problem.store.batch(problem.test).numpy())
+    measured = ts.mean_average_precision(logits, problem.y[problem.test])
+    assert run.metrics["test"]["mAP"] == pytest.approx(measured)
+    assert run.metrics["test"]["mAP"] != pytest.approx(run.metrics["labelled_only"]["mAP"])
+
+
+@pytest.mark.parametrize(("pile_weight", "same"), [(0.0, True), (1.0, False)])
+def test_a_pile_without_weight_has_no_part_in_the_head(pile_weight, same, problem, tiny, silent, tmp_path):
+    config = tiny(start="fitted_head", warmup_epochs=0, epochs=1, lr=0.0, batch_norm="frozen", pile_weight=pile_weight)
+    run = run_training(problem, config, tmp_path / "run", watcher=silent)
+    tests = run.metrics["test"]["mAP"], run.metrics["labelled_only"]["mAP"]
+    assert (tests[0] == pytest.approx(tests[1])) == same
+
+
 def test_harm_is_told_and_the_better_one_is_kept_if_asked(harmful, problem, tiny, silent, tmp_path):
     plain = run_training(problem, tiny(**harmful), tmp_path / "plain", watcher=silent)
     assert plain.metrics["gain"]["interval_90"][1] < 0

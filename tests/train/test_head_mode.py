@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -114,6 +115,21 @@ def test_embedding_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     assert torch.equal(found, whole)
 
 
+def test_several_may_need_the_same_features(tmp_path, monkeypatch):
+    monkeypatch.setattr(features, "ROWS_AT_ONCE", 8)
+    problem, rows = make_problem(train=60, test=10, labelled=20), np.arange(70)
+    network, cpu = build_network("small", 3, weights="none").eval(), torch.device("cpu")
+    whole, seen = embed(network, problem.store, rows, cpu), []
+    file = feature_file(tmp_path, problem, network, rows, mirror=False)
+
+    def one(_):
+        return embed(network, problem.store, rows, cpu, file=file, progress=lambda done, _: seen.append(done))
+
+    with ThreadPoolExecutor(4) as pool:  # a lock knows files, not processes
+        assert all(torch.equal(found, whole) for found in pool.map(one, range(4)))
+    assert len(seen) == 9  # each part was looked at once
+
+
 def test_features_of_a_run_that_is_replaced_go_with_it(run, tmp_path, silent):
     problem, _ = run
     for seed, precision in ((1, "fp32"), (2, "fp32"), (1, "bf16")):
@@ -121,7 +137,7 @@ def test_features_of_a_run_that_is_replaced_go_with_it(run, tmp_path, silent):
         path = tmp_path / "run"
         run_training(problem, replace(config, seed=seed), path, overwrite=True, watcher=silent)
         assert len(list(path.glob("features-*.npy"))) == len(list(path.glob("features-*.rows"))) == 2
-    assert len(list(path.glob("features-*"))) == 4
+    assert len(list(path.glob("features-*"))) == 6  # each with its note and its lock
 
 
 def test_a_finished_run_can_be_resumed(run, silent):

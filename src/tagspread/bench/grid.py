@@ -89,7 +89,9 @@ class Grid:
         if method not in self.methods or (self._options() and not own):
             chosen.pop("method_options", None)  # the warm-up that nobody named has none; whoever has none, the preset's
         if options is not None:
-            chosen["method_options"] = plain_options(method, options)
+            # on a frozen network, CAP without options chooses them itself: there a study says all of them
+            whole = chosen.get("mode") == "head"
+            chosen["method_options"] = dict(options) if whole else plain_options(method, options)
         return make_config(self.preset, **chosen)
 
     def cells(self, choices: dict[Split, Choice] | None = None) -> list[Cell]:
@@ -142,7 +144,9 @@ def starts_from_warmup(config: TrainConfig) -> bool:
     method = find_method(config.method)
     begins = config.start == "warmup" and config.warmup_epochs > 0 and config.mode != "head"
     same_loss = (method.labelled_loss or config.loss) == WARMUP
-    return begins and method.uses_pile and method.shares_warmup and same_loss
+    # who sets labelled pictures apart must not start from a network that has seen their labels
+    apart = get_method(config.method, **config.method_options).share_apart > 0
+    return begins and method.uses_pile and method.shares_warmup and same_loss and not apart
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tagspread.errors import TagspreadError
+from tagspread.locks import alone
 
 Record = dict[str, Any]
 
@@ -23,7 +24,7 @@ class Results:
         self.plan_file = self.folder / "grid.json"
 
     def read(self) -> list[Record]:
-        """Return the newest record of each cell, in the order in which cells first came."""
+        """Return the newest record of each cell, in the order in which cells first came; what is done stays done."""
         lines = self._bytes().split(b"\n")
         records: dict[str, Record] = {}
         for number, line in enumerate(lines, start=1):
@@ -31,7 +32,9 @@ class Results:
                 continue
             record = _parsed(line)
             if record is not None:
-                records[record["key"]] = record
+                before = records.get(record["key"])
+                if before is None or record["status"] == "done" or before["status"] != "done":
+                    records[record["key"]] = record  # the last counts, but a failure takes no figure back
             elif number < len(lines):  # only the last line can have been cut off
                 raise TagspreadError(
                     f"{self.file} line {number} is not a result; take that line out, and its cell is run again."
@@ -84,16 +87,9 @@ class Results:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other processes out that work on the same folder, where the system knows how to."""
-        with _writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / ".lock").open("w")
-        with lock:
-            try:
-                import fcntl
-
-                fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the file is closed
-            except ImportError:
-                pass
+        with ExitStack() as held:
+            with _writing(self.folder):
+                held.enter_context(alone(self.folder / ".lock"))
             yield
 
     def _bytes(self) -> bytes:

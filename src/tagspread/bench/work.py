@@ -15,6 +15,7 @@ from tagspread.bench.cells import Cell, can_go_on, failed_cell, machine_name, re
 from tagspread.bench.chosen import Choices, Unchosen, choose, split_of
 from tagspread.bench.grid import WARMUP, starts_from_warmup
 from tagspread.bench.results import Record, Results
+from tagspread.locks import alone
 from tagspread.methods import find_method
 from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
@@ -70,6 +71,8 @@ class GridRun:
                 self.watcher.note(f"{len(cells) - number} cells are left for another time: {takes}{rest}")
                 return len(cells) - number
             record = self._run_one(cell, problems(cell.p, cell.config.seed))
+            if record is None:
+                continue
             self.watcher.note(f"[{number + 1}/{len(cells)}] {cell_line(record)}")
             self._tidy(cell, cells[number + 1 :])
         return 0
@@ -118,13 +121,18 @@ class GridRun:
     def _time_left(self) -> float | None:
         return None if self.budget is None else self.budget - (time.monotonic() - self.began)
 
-    def _run_one(self, cell: Cell, problem: Problem) -> Record:
-        try:
-            after = self._warmup(cell, problem)
-            record = run_cell(cell, problem, self._folder(cell), after=after, **self._how)
-        except Exception as error:  # one cell's trouble is written down, and is not the others'
-            record = failed_cell(cell.identity(), error, self.device)
-        self._keep(record)
+    def _run_one(self, cell: Cell, problem: Problem) -> Record | None:
+        """Run a cell and write it down; None if another process did so while this one waited for it."""
+        with alone(self._lock(cell)):
+            self.records = {record["key"]: record for record in self.results.read()}
+            if self.status(cell.key) == "done":
+                return None
+            try:
+                after = self._warmup(cell, problem)
+                record = run_cell(cell, problem, self._folder(cell), after=after, **self._how)
+            except Exception as error:  # one cell's trouble is written down, and is not the others'
+                record = failed_cell(cell.identity(), error, self.device)
+            self._keep(record)
         return record
 
     def _keep(self, record: Record) -> None:
@@ -145,9 +153,10 @@ class GridRun:
         if self.status(warmup.key) != "done":
             return None  # it failed: whoever needs it tries for itself
         folder = self._folder(warmup)
-        if not can_go_on(RunFolder(folder), warmup.config) or not (folder / "metrics.json").exists():
-            self.watcher.note(f"the warm-up {warmup.key} is trained again, as its model was not kept")
-            run_cell(warmup, problem, folder, **self._how)
+        with alone(self._lock(warmup)):
+            if not can_go_on(RunFolder(folder), warmup.config) or not (folder / "metrics.json").exists():
+                self.watcher.note(f"the warm-up {warmup.key} is trained again, as its model was not kept")
+                run_cell(warmup, problem, folder, **self._how)
         return folder
 
     def _tidy(self, cell: Cell, later: Sequence[Cell]) -> None:
@@ -163,6 +172,9 @@ class GridRun:
 
     def _folder(self, cell: Cell) -> Path:
         return self.out / "cells" / cell.key
+
+    def _lock(self, cell: Cell) -> Path:
+        return self.out / "cells" / f".{cell.key}.lock"
 
 
 class QuietBar(Watcher):

@@ -73,13 +73,9 @@ class PictureCache:
         self._used = 0
         with self._disk_errors():
             self.folder.mkdir(parents=True, exist_ok=True)
-            had_data = self.data_file.exists()  # looked at first: another process makes the index first
-            if self.index_file.exists():
-                self._read_index()
-            elif had_data:
-                raise self._damaged(f"there is {self.data_file.name} but no {self.index_file.name}")
-            else:
-                self._write_index()
+            if not self.index_file.exists():
+                self._begin()
+            self._read_index()
 
     def __len__(self) -> int:
         return self._used
@@ -129,6 +125,15 @@ class PictureCache:
             if slots[row] < 0
         ]
         return slots, broken
+
+    def _begin(self) -> None:
+        """Write the index of an empty cache, unless another process has done so meanwhile."""
+        with self._locked() as data:
+            if self.index_file.exists():
+                return
+            if data.seek(0, os.SEEK_END):
+                raise self._damaged(f"there is {self.data_file.name} but no {self.index_file.name}")
+            self._write_index()
 
     def _missing(self, keys: Sequence[_Key | None]) -> list[_Key]:
         return [key for key in dict.fromkeys(keys) if key is not None and key not in self._slots]

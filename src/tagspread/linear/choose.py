@@ -164,7 +164,7 @@ def choose(
 
 @dataclass(frozen=True)
 class _Search:
-    """Trials on the folds, one setting after the other; each starts from what an earlier one has fitted."""
+    """Trials on the folds, one setting after the other; a convex fit starts from what an earlier one has found."""
 
     dealt: Sequence[_Fold]
     y: Tensor
@@ -194,9 +194,11 @@ class _Search:
     def _alone(self, ridge: float) -> Trial:
         def fit(fold: _Fold) -> Layers:
             nearest = min(fold.probes, key=lambda known_ridge: abs(math.log(known_ridge / ridge)), default=None)
-            start = None if nearest is None else fold.probes[nearest]
-            fold.probes[ridge] = probe(fold.rows, fold.y, ridge, self.head, start)
-            return fold.probes[ridge]
+            start = None if nearest is None or not self.head.convex else fold.probes[nearest]
+            fold.probes[ridge] = layers = probe(fold.rows, fold.y, ridge, self.head, start)
+            for _ in range(0 if self.head.convex else self.rounds):  # as long as others are fitted with the pile
+                layers = probe(fold.rows, fold.y, ridge, self.head, layers)
+            return layers
 
         return self._try(replace(self.usual, ridge=ridge, pile_weight=0.0), fit)
 

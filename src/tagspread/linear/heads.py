@@ -32,6 +32,10 @@ class Part(NamedTuple):
 class Head(Protocol):
     """A family of functions from features to scores."""
 
+    @property
+    def convex(self) -> bool:
+        """Whether a fit ends in the same place wherever it starts; else how long it was fitted matters, too."""
+
     def start(self, width: int, classes: int, device: torch.device) -> Layers:
         """Return the layers to begin with."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ class LinearHead:
         tolerance: the largest derivative at which the fit is called done.
     """
 
+    convex: ClassVar[bool] = True
     max_iter: int = 200
     tolerance: float = 1e-5
 

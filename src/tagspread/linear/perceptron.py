@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ class PerceptronHead:
         seed: of the first weights.
     """
 
+    convex: ClassVar[bool] = False
     hidden: int = 64
     steps: int = 300
     lr: float = 0.01

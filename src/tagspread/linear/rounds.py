@@ -20,7 +20,7 @@ from torch import Tensor
 from tagspread.errors import TagspreadError
 from tagspread.linear.heads import Head, Layers, Part, scores
 from tagspread.linear.rows import Rows
-from tagspread.methods.base import Labelled, Method, State, Targets, check_targets
+from tagspread.methods.base import Labelled, Method, SetApart, State, Targets, check_targets
 
 # what a method may not have rewritten if scores are all it needs
 _BEYOND_SCORES = ("step_targets", "loss", "loss_labelled", "network", "begin_pile", "show", "own_step")
@@ -107,6 +107,7 @@ def spread(
     max_rounds: int = 5,
     tolerance: float = 0.0,
     state: State | None = None,
+    apart: Tensor | None = None,
     watch: Callable[[int, Targets, Tensor], None] | None = None,
 ) -> Fitted:
     """Let the labels spread to the pile, in rounds.
@@ -122,20 +123,24 @@ def spread(
         max_rounds: at most so many.
         tolerance: the share of the pile's entries that may still move when it is called done.
         state: the method's, if it has been started already.
+        apart: the labels of the last rows of the pile, if those were set apart from the labelled ones to judge by.
         watch: is shown each round's number, targets and scores of the pile.
     """
     if not settings.uses_pile or not len(pile):
         return Fitted(start)
     method, constant = settings.method, constant_classes(y)
     stand = Labelled(y=y.cpu(), classes=tuple(classes), epochs=max_rounds, pile_size=len(pile))
-    state = method.start(stand) if state is None else state
+    if state is None:
+        state = {name: value.to(pile.device) for name, value in method.start(stand).items()}
     layers, before, log = start, None, []
     settled = torch.zeros(len(pile), dtype=torch.int64)
     for number in range(1, max_rounds + 1):
         seen = scores(known, layers) if method.reads_labelled else None
         found = scores(pile, layers)
-        given = method.targets(found, replace(stand, epoch=number - 1, scores=seen), state)
-        targets = check_targets(method, given, found)
+        judged = None if apart is None else SetApart(apart, found[len(found) - len(apart) :])
+        now = replace(stand, epoch=number - 1, scores=seen, apart=judged)
+        method.new_epoch(now, state)
+        targets = check_targets(method, method.targets(found, now, state), found)
         targets = targets._replace(labels=_as_constant(targets.labels, constant))
         moved: Tensor | None = None if before is None else targets.labels != before.labels
         share = 1.0 if moved is None else float(moved.float().mean())

@@ -75,7 +75,8 @@ class LLR(Method):
 
     def cap(self, labelled: Labelled) -> float:
         """Return the largest share that is ever taken for false negatives."""
-        return max(0.0, labelled.tags_per_item - 1) / len(labelled.classes) if self.most is None else self.most
+        missed = max(0.0, labelled.tags_per_item - int(self.observed == "top1"))
+        return missed / len(labelled.classes) if self.most is None else self.most
 
     def loss(self, output: Tensor, targets: Targets, loss: EntryLoss, state: State) -> Tensor:
         """Drop the entries with a large loss."""

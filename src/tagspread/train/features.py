@@ -7,7 +7,8 @@ done. Both carry a digest of pictures, network and view in their names, so that 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from tagspread.data.store import Store
 from tagspread.errors import TagspreadError
+from tagspread.locks import alone
 from tagspread.train.problem import Problem
 from tagspread.train.score import score
 from tagspread.vision.backbones import TagNet
@@ -60,15 +62,16 @@ def embed(
         return score(look, store, some, device=device, batch=batch, precision=precision).cpu().numpy()
 
     width = score(look, store, rows[:1], device=device, precision=precision).shape[1]
-    kept, done = _open(file, (len(rows), width))
-    for at in range(done, len(rows), ROWS_AT_ONCE):
-        kept[at : at + ROWS_AT_ONCE] = part(at)
-        if file is not None:
-            kept.flush()  # type: ignore[attr-defined]
-            _note(file).write_text(str(min(len(rows), at + ROWS_AT_ONCE)), encoding="utf-8")
-        if progress is not None:
-            progress(min(len(rows), at + ROWS_AT_ONCE), len(rows))
-    return torch.from_numpy(np.array(kept))
+    with _alone(file):  # two that need the same features do not look at everything twice
+        kept, done = _open(file, (len(rows), width))
+        for at in range(done, len(rows), ROWS_AT_ONCE):
+            kept[at : at + ROWS_AT_ONCE] = part(at)
+            if file is not None:
+                kept.flush()  # type: ignore[attr-defined]
+                _write_note(file, min(len(rows), at + ROWS_AT_ONCE))
+            if progress is not None:
+                progress(min(len(rows), at + ROWS_AT_ONCE), len(rows))
+        return torch.from_numpy(np.array(kept))
 
 
 def feature_file(
@@ -89,12 +92,33 @@ def forget_others(files: Sequence[Path]) -> None:
     """Remove the features that lie beside these, of pictures, networks or sizes that came before."""
     for other in files[0].parent.glob("features-*.npy"):
         if other not in files:
-            other.unlink()
-            _note(other).unlink(missing_ok=True)
+            for file in (other, _note(other), _lock(other)):
+                file.unlink(missing_ok=True)
 
 
 def _note(file: Path) -> Path:
     return file.with_suffix(".rows")
+
+
+def _lock(file: Path) -> Path:
+    return file.with_suffix(".lock")
+
+
+def _write_note(file: Path, done: int) -> None:
+    fresh = file.with_suffix(".writing")
+    fresh.write_text(str(done), encoding="utf-8")
+    fresh.replace(_note(file))
+
+
+@contextmanager
+def _alone(file: Path | None) -> Iterator[None]:
+    with ExitStack() as held:
+        if file is not None:
+            try:
+                held.enter_context(alone(_lock(file)))
+            except OSError as error:
+                raise _not_kept(file, error) from None
+        yield
 
 
 def _open(file: Path | None, shape: tuple[int, int]) -> tuple[np.ndarray, int]:
@@ -109,6 +133,8 @@ def _open(file: Path | None, shape: tuple[int, int]) -> tuple[np.ndarray, int]:
                 return kept, int(_note(file).read_text(encoding="utf-8"))
         return open_memmap(file, mode="w+", dtype=np.float32, shape=shape), 0
     except (OSError, ValueError) as error:
-        raise TagspreadError(
-            f"features cannot be kept in {file} ({error}); remove it or give another @cache.", cache=...
-        ) from None
+        raise _not_kept(file, error) from None
+
+
+def _not_kept(file: Path, error: Exception) -> TagspreadError:
+    return TagspreadError(f"features cannot be kept in {file} ({error}); remove it or give another @cache.", cache=...)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,13 +124,14 @@ def _gain(problem: Problem, shipped: Shipped, without: Shipped | None, start: st
 
 
 def _labelled_only(folder: RunFolder, state: TrainState, learnt: Problem) -> Shipped | None:
-    """Return the model that labels alone made, in the student's place, whose own weights are written by now."""
+    """Return the model that labels alone made, if it was kept."""
     file = folder.path / LABELLED_ONLY
     if not file.is_file():
         return None
     tensors = load_file(file)
-    state.student.load_state_dict({name: tensors[name] for name in state.student.state_dict()})
-    return Shipped("labelled_only", file, partial(state.score, state.student, learnt.store))
+    network = deepcopy(state.student)  # the student itself may be the one that is shipped
+    network.load_state_dict({name: tensors[name] for name in network.state_dict()})
+    return Shipped("labelled_only", file, partial(state.score, network, learnt.store))
 
 
 def _measure(scores: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:

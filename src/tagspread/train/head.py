@@ -8,6 +8,7 @@ On the way the network gets, for a moment, the head that the labelled part alone
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,20 +41,27 @@ def fit_head(
     """
     known = _features(network, problem, config, device, pile=False)
     y = torch.from_numpy(problem.y[problem.labelled]).to(device)
+    settings = Settings(method, pile_weight=1.0 if config.pile_weight is None else config.pile_weight)
     if method.uses_pile:
-        set_head(network, *probe_alone(known, y, Settings(method).ridge))
+        set_head(network, *probe_alone(known, y, settings.ridge))
         before_pile()
+        if not settings.uses_pile:
+            return
     pile = _features(network, problem, config, device, pile=True) if method.uses_pile else known[:, :0]
     everything = torch.cat([known, pile], dim=1).flatten(0, 1)
     mean, std = everything.mean(0), everything.std(0).clamp(min=1e-6)
     labelled_rows, pile_rows = DenseRows((known - mean) / std), DenseRows((pile - mean) / std)
 
-    settings, head = Settings(method), LinearHead()
+    head = LinearHead()
     start = probe(labelled_rows, y, settings.ridge, head)
-    fitted = spread(
-        labelled_rows, y, pile_rows, settings, start, head=head, classes=problem.classes, max_rounds=ROUNDS, state=state
-    )
+    how: dict[str, Any] = {"head": head, "classes": problem.classes, "max_rounds": ROUNDS, "state": state}
+    fitted = spread(labelled_rows, y, pile_rows, settings, start, apart=apart_labels(problem), **how)
     set_head(network, fitted.layers, mean, std)
+
+
+def apart_labels(problem: Problem) -> Tensor | None:
+    """Return the labels of the rows that were set apart, which are the last of the pile; None if there are none."""
+    return torch.from_numpy(problem.y[problem.apart]) if len(problem.apart) else None
 
 
 def probe_alone(known: Tensor, y: Tensor, ridge: float) -> tuple[Layers, Tensor, Tensor]:

@@ -29,7 +29,7 @@ from tagspread.train.config import DEFAULT, TrainConfig
 from tagspread.train.console import Watcher
 from tagspread.train.features import embed, feature_file, forget_others
 from tagspread.train.folder import RunFolder
-from tagspread.train.head import ROUNDS, probe_alone, set_head
+from tagspread.train.head import ROUNDS, apart_labels, probe_alone, set_head
 from tagspread.train.problem import Problem
 from tagspread.train.state import TrainState
 from tagspread.vision.backbones import TagNet
@@ -148,7 +148,7 @@ def fit_on_features(
         })  # fmt: skip
 
     if settings.uses_pile:
-        fitted = spread(known, y, pile, settings, start, watch=write_down, **how)
+        fitted = spread(known, y, pile, settings, start, watch=write_down, apart=apart_labels(learnt), **how)
         set_head(student, fitted.layers, mean, std)
     # else the labelled-only head stays: nothing of the pile is in it, not even its mean
     state.ema.restart()

@@ -68,7 +68,8 @@ def train_loop(
 
 def teachers_look(problem: Problem, state: TrainState) -> Callable[[np.ndarray], Tensor]:
     """Return what scores rows as the teacher sees them: plain, and where that is wanted also in the mirror."""
-    flips = state.config.teacher_flips and state.config.flip
+    pictures = len(problem.store.shape) == 3  # features have no mirror image
+    flips = state.config.teacher_flips and state.config.flip and pictures
     return partial(state.score, state.ema.model, problem.store, flips=flips)
 
 
