@@ -1,9 +1,12 @@
 """`ts.train` from Python: what is refused before any work, what is found from anywhere, and what a run stands for."""
 
 import shutil
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from safetensors.torch import save_file
@@ -14,6 +17,7 @@ from tagspread import api
 from tagspread.cli import app
 from tagspread.data.digits import digit_canvases
 from tagspread.errors import TagspreadError
+from tagspread.evaluate import own_test_part
 from tagspread.train import loop
 from tagspread.train.stop import Interrupted
 from tagspread.vision.backbones import build_network
@@ -124,6 +128,87 @@ def test_tags_are_shown_as_they_are_and_tables_read_as_in_training(folder, tmp_p
     tagspread("predict", run.path, folder, "--fill", folder / "labels.csv", "-o", tmp_path / "filled.csv", "--top", 2)
     assert ";" in (tmp_path / "filled.csv").read_text().splitlines()[-1]
     assert "|" not in (tmp_path / "filled.csv").read_text()
+
+
+def test_a_frame_of_labels_names_the_classes(drawn, half, tmp_path):
+    frame = pd.DataFrame(half, columns=["a", "b", "c"])
+    run = ts.train(drawn.pictures, frame, tmp_path / "run", **QUICK)
+    assert ts.load(run, device="cpu").classes == ("a", "b", "c")
+    test = {"test_images": drawn.pictures[:20], "test_labels": pd.DataFrame(half[:20], columns=["b", "a", "c"])}
+    with pytest.raises(TagspreadError, match="other columns than labels"):
+        ts.train(drawn.pictures, frame, tmp_path / "other", **test, **QUICK)
+
+
+def test_a_run_that_is_replaced_is_there_until_the_new_one_is(drawn, half, tmp_path, monkeypatch):
+    run = ts.train(drawn.pictures, half, tmp_path / "run", **QUICK)
+    before = (run.path / "ema.safetensors").read_bytes()
+    (run.path / "mine.txt").write_text("mine")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    for _ in range(2):  # the second replaces one that never ended
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "student_steps", stop)
+            with pytest.raises(Interrupted, match="run"):
+                ts.train(drawn.pictures, half, run.path, overwrite=True, **QUICK)
+    assert (run.path / "previous" / "ema.safetensors").read_bytes() == before
+    assert ts.load(run.path / "previous", device="cpu").classes == ("class 0", "class 1", "class 2")
+    with pytest.raises(TagspreadError, match=r"The run that it replaces is in .*previous"):
+        ts.load(run.path)
+    ts.train(drawn.pictures, half, run.path, resume=True, **QUICK)
+    assert not (run.path / "previous").exists()
+    assert (run.path / "mine.txt").read_text() == "mine"
+
+
+def test_tables_are_looked_for_before_weights_are_fetched(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(api, "_try_weights", None)
+    with pytest.raises(TagspreadError, match=r"there is no file .*nope\.csv"):
+        ts.train(folder, folder / "nope.csv", tmp_path / "run")
+    with pytest.raises(TagspreadError, match="there is no folder"):
+        ts.train(folder / "nowhere", folder / "labels.csv", tmp_path / "run")
+
+
+def test_where_its_test_pictures_are_is_not_known_to_a_run_from_python(drawn, half, tmp_path):
+    run = ts.train(drawn.pictures, half, tmp_path / "run", test_share=0.3, **QUICK)
+    with pytest.raises(TagspreadError, match="started from Python with its own data"):
+        own_test_part(ts.load(run, device="cpu"))
+
+
+def test_sigterm_before_the_first_step_says_how_to_go_on(folder, tmp_path):
+    words = ["--labels", folder / "labels.csv", "--delimiter", ";", "--out", tmp_path / "run", "--backbone", "small"]
+    words += ["--weights", "none", "--mode", "head", "--image-size", "24", "--device", "cpu"]
+    code = (
+        "import os, signal, sys\n"
+        "from tagspread.train import head_mode\n"
+        "from tagspread.cli import main\n"
+        "head_mode.embed = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "train", folder, *map(str, words)], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 130
+    assert f"tagspread train --resume {tmp_path / 'run'}" in done.stderr.replace("\n", "")
+
+
+def test_a_report_reads_a_table_of_another_shape(folder, tmp_path):
+    run = ts.train(folder, folder / "labels.csv", tmp_path / "run", table_options={"delimiter": ";"}, **QUICK)
+    lines = (folder / "test.csv").read_text().replace("image,tags", "image,keywords").replace(";", "+")
+    (tmp_path / "t.csv").write_text(lines)
+    words = ["--tags-column", "keywords", "--delimiter", "+"]
+    tagspread("report", run.path, "--labels", tmp_path / "t.csv", *words, "-o", tmp_path / "page.html")
+    assert "pictures you gave" in (tmp_path / "page.html").read_text()
+
+
+def test_few_test_pictures_per_tag_are_said(folder, tmp_path):
+    run = ts.train(folder, folder / "labels.csv", tmp_path / "run", table_options={"delimiter": ";"}, **QUICK)
+    lines = (folder / "test.csv").read_text().splitlines()
+    (tmp_path / "t.csv").write_text("\n".join(lines[:7]))
+    said = tagspread("evaluate", run.path, "--labels", tmp_path / "t.csv", "--images", folder, "--samples", 2)
+    assert "tags are on fewer than 5 of these pictures" in said
+    said = tagspread("evaluate", run.path, "--labels", folder / "test.csv", "--samples", 2)
+    assert "on fewer than" not in said
 
 
 def test_labels_that_wrap_around_are_refused():

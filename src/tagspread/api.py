@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,17 +21,20 @@ from tagspread.train.preflight import check_loss
 from tagspread.train.session import Run, choose_device, run_training
 from tagspread.vision.backbones import build_network, check_network
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 AnyPath = str | Path
 
 
 def train(
     images: AnyPath | Sequence[AnyPath] | np.ndarray,
-    labels: AnyPath | np.ndarray,
+    labels: AnyPath | np.ndarray | pd.DataFrame,
     out: AnyPath,
     *,
     method: str = "cap",
     classes: Sequence[str] | None = None,
-    test_labels: AnyPath | np.ndarray | None = None,
+    test_labels: AnyPath | np.ndarray | pd.DataFrame | None = None,
     test_images: Sequence[AnyPath] | np.ndarray | None = None,
     test_share: float | None = None,
     table_options: dict[str, Any] | None = None,
@@ -79,6 +82,8 @@ def train(
         check_heard(settings, config.mode)
         RunFolder(out).check_free(overwrite)
     _check_settings(config, test_share, resume)
+    if isinstance(images, str | Path):
+        _check_there(images, labels, test_labels)
     if not resume:
         _try_weights(config)
     place, watcher = choose_device(device), Watcher(quiet)
@@ -114,6 +119,15 @@ def _check_settings(config: TrainConfig, test_share: float | None, resume: bool)
     check_loss(method.labelled_loss or config.loss, config.loss_options)
     if config.mode == "head":
         check_method(method)
+
+
+def _check_there(folder: AnyPath, *tables: object) -> None:
+    """Raise for a folder or a table that is not there: a download would take longer to fail."""
+    if not Path(folder).is_dir():
+        raise TagspreadError(f"there is no folder {folder}.")
+    for table in tables:
+        if isinstance(table, str | Path) and not Path(table).exists():
+            raise TagspreadError(f"there is no file {table}.")
 
 
 def _try_weights(config: TrainConfig) -> None:

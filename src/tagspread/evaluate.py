@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tagspread.core.bootstrap import FEWEST
 from tagspread.core.calibrate import reliability
 from tagspread.core.decide import Policy, decide
 from tagspread.core.metrics import (
@@ -30,7 +31,6 @@ from tagspread.train.folder import RunFolder
 from tagspread.wording import counted
 
 CONFIDENCE = 0.9
-FEWEST = 5  # positives for an interval: drawn anew, one that was ranked first always is so again, as if that were sure
 Report = Callable[[int, int], None]
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tagspread.data.table import read_table
+from tagspread.data.table import LabelTable, read_table
 from tagspread.errors import TagspreadError
 
 from .conftest import LONG, WIDE
@@ -101,3 +101,13 @@ def test_a_real_parquet_file(tmp_path):
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and then nothing")
     with pytest.raises(TagspreadError, match=r"broken\.parquet cannot be read as Parquet"):
         read_table(tmp_path / "broken.parquet", tmp_path)
+
+
+def test_an_index_with_a_name_is_a_column():
+    frame = pd.DataFrame({"image": ["a.jpg", "b.jpg"], "cat": [1, 0]}).set_index("image")
+    table = LabelTable.from_frame(frame)
+    assert ([path.name for path in table.paths], table.classes, table.y.tolist()) == (
+        ["a.jpg", "b.jpg"],
+        ("cat",),
+        [[1], [0]],
+    )

@@ -6,9 +6,10 @@ import pytest
 from sklearn.metrics import average_precision_score, precision_recall_fscore_support
 
 import tagspread as ts
+from tagspread.core.bootstrap import FEWEST
 from tagspread.core.metrics import average_precision_interval
 from tagspread.data.table import LabelTable
-from tagspread.evaluate import FEWEST, decide_on_table, evaluate
+from tagspread.evaluate import decide_on_table, evaluate
 from tests.predict.conftest import write_csv
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tagspread.bench.cells import all_options
 from tagspread.bench.chosen import BY_LABELS
@@ -160,10 +161,12 @@ def _said_already(cells: Iterable[Record]) -> set[tuple[str, str, str]]:
 def row_name(method: str, variant: str) -> str:
     """Return what a row is called.
 
-    >>> row_name("cap", "keep_pos=0.8"), row_name("topk", "")
-    ('CAP, keep_pos=0.8', 'Top-k')
+    >>> row_name("cap", "keep_pos=0.8"), row_name("topk", ""), row_name("/home/me/rules.py:Rule", "")
+    ('CAP, keep_pos=0.8', 'Top-k', 'rules.py:Rule')
     """
-    return f"{TITLES.get(method, method)}, {variant}".removesuffix(", ")
+    return f"{TITLES.get(method, Path(method).name)}, {variant}".removesuffix(
+        ", "
+    )  # where a file lies is nobody's affair
 
 
 def describe(setup: Record) -> str:

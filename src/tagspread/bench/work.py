@@ -190,7 +190,7 @@ class QuietBar(Watcher):
 def cell_line(record: Record) -> str:
     """Return a finished cell in one line."""
     variant = f" ({record['variant']})" if record["variant"] else ""
-    name = f"{record['dataset']} {record['method']}{variant} p={record['p']:g} seed {record['seed']}"
+    name = f"{record['dataset']} {Path(record['method']).name}{variant} p={record['p']:g} seed {record['seed']}"
     if record["status"] == "failed":
         return f"{name}: failed: {record['message'].splitlines()[0]}"
     return (

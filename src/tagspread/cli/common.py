@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -42,8 +44,15 @@ def may_be_stopped(words: str) -> Iterator[None]:
     """Turn Ctrl-C and SIGTERM into one line that says how to go on, and exit code 130."""
     from tagspread.train.stop import Interrupted
 
+    before = signal.getsignal(signal.SIGTERM)
+    mine = threading.current_thread() is threading.main_thread()  # no other may mind signals
+    if mine:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the training loop minds it itself
     try:
         yield
     except KeyboardInterrupt as stopped:
         say(words.format(stopped) if isinstance(stopped, Interrupted) else "stopped", error=True)
         raise typer.Exit(130) from None
+    finally:
+        if mine:
+            signal.signal(signal.SIGTERM, before)

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from tagspread.cli.common import Quiet, may_be_stopped, say
+from tagspread.cli.common import (
+    Ignore,
+    ImageColumn,
+    Outside,
+    Quiet,
+    RunDelimiter,
+    TagsColumn,
+    may_be_stopped,
+    say,
+    table_options,
+)
 
 
 def report(
@@ -20,6 +30,11 @@ def report(
     images: Annotated[
         Path | None, typer.Option(help="Folder the table's paths start from; by default the run's.")
     ] = None,
+    delimiter: RunDelimiter = None,
+    image_column: ImageColumn = None,
+    tags_column: TagsColumn = None,
+    ignore: Ignore = None,
+    allow_outside: Outside = False,
     no_pictures: Annotated[
         bool, typer.Option("--no-pictures", help="Score and show no picture: only what the run folder tells.")
     ] = False,
@@ -32,6 +47,8 @@ def report(
     from tagspread.train.console import Watcher
 
     watcher = Watcher(quiet)
+    given = (delimiter, image_column, tags_column, ignore, allow_outside)
+    options = table_options(*given) if any(value not in (None, False) for value in given) else None
     with may_be_stopped("stopped; nothing was written"):
         try:
             written = write_report(
@@ -39,6 +56,7 @@ def report(
                 out,
                 labels=labels,
                 images=images,
+                table_options=options,
                 pictures=not no_pictures,
                 device=device,
                 overwrite=overwrite,

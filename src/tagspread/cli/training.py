@@ -128,12 +128,14 @@ def _already_finished(folder: Path) -> bool:
 
 def _tell(run: Run) -> None:
     """Say how good the tagger is, and whether the untagged pictures had a part in that."""
+    from tagspread.core.bootstrap import few_in_words
     from tagspread.predict.artefact import read_artefact
     from tagspread.predict.decision import decision_in_words
     from tagspread.train.gain import gain_in_words
 
     say(f"done: {run.path}")
-    say(decision_in_words(read_artefact(run.path).facts))
+    facts = read_artefact(run.path).facts
+    say(decision_in_words(facts))
     if (words := gain_in_words(run.metrics)) is not None:
         say(words)
     for part in ("test", "held_out"):
@@ -141,6 +143,9 @@ def _tell(run: Run) -> None:
             low, high = run.metrics[part]["interval_90"]
             figure = f"mAP {100 * run.metrics[part]['mAP']:.1f} (90 % interval {100 * low:.1f} to {100 * high:.1f})"
             say(f"{part} {figure}")
+            few = run.metrics[part].get("classes_with_few_positives", 0)  # which older runs do not say
+            if (words := few_in_words(few, len(facts["classes"]))) is not None:
+                say(f"note: {words}")
     if "warning" in run.metrics:
         say(f"note: {run.metrics['warning']}")
 

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from numbers import Integral
 
 import torch
 from torch import Tensor
 
 from tagspread.errors import TagspreadError
+
+FEWEST = 5  # positives for an interval: drawn anew, one that was ranked first always is so again, as if that were sure
+
+
+def few_positives(positives: Sequence[int]) -> int:
+    """Return how many classes occur, but too seldom for their figure to be worth much.
+
+    >>> few_positives([0, 1, 4, 5, 80])
+    2
+    """
+    return sum(0 < count < FEWEST for count in positives)
+
+
+def few_in_words(few: int, classes: int) -> str | None:
+    """Return what it means for a mean over classes that so many of them are rare; None if those are less than half."""
+    if 2 * few < max(1, classes):
+        return None
+    return (
+        f"{few} of {classes} tags are on fewer than {FEWEST} of these pictures; the mAP then comes out too high and "
+        "its interval too narrow"
+    )
 
 
 def resampling_counts(rows: int, samples: int, seed: int, cells: int, device: torch.device) -> Iterator[Tensor]:
@@ -33,8 +54,9 @@ def basic_interval(
     """Return the basic bootstrap interval: the spread of the resampled values, mirrored at the estimate.
 
     Average precision comes out too high on few positives, and higher still on resampled ones, where fewer
-    are distinct. Mirroring takes that bias out; the plain percentiles of ``values`` would double it. On a handful of
-    rows it can shift the interval past the estimate; it is then stretched to reach it, which makes it only surer.
+    are distinct. Mirroring takes most of that bias out where classes have many positives; the plain percentiles of
+    ``values`` would double it. With a handful of positives per class the interval stays too narrow. On a handful of
+    rows mirroring can shift the interval past the estimate; it is then stretched to reach it.
 
     >>> basic_interval(0.5, torch.tensor([0.3, 0.4]), 0.9)[0]
     0.5

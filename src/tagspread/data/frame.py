@@ -85,6 +85,8 @@ def _read(
 ) -> LabelTable:
     if not len(frame):
         raise TagspreadError(f"{source.name} has no rows.")
+    if any(name is not None for name in frame.index.names):  # an index that has a name is a column, too
+        frame = frame.reset_index()
     header = [str(name).strip() for name in frame.columns]
     if len(header) < 2:
         raise TagspreadError(f"{source.name} has {len(header)} columns; give the picture and its tags.")

@@ -125,7 +125,8 @@ def lines_of(source: Path, separator: str) -> Iterator[Row]:
     except OSError as error:
         raise TagspreadError(f"{source} cannot be read ({error.strerror}).") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise TagspreadError(f"{source} is not a CSV file in UTF-8 ({error}; after line {number}).") from None
+        hint = " Save it as UTF-8; in Excel: CSV UTF-8." if isinstance(error, UnicodeDecodeError) else ""
+        raise TagspreadError(f"{source} is not a CSV file in UTF-8 ({error}; after line {number}).{hint}") from None
 
 
 def header_of(source: Path, first: Row | None, separator: str) -> list[str]:

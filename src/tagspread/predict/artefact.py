@@ -24,7 +24,7 @@ from tagspread._version import __version__
 from tagspread.core.calibrate import Calibration
 from tagspread.errors import Both, TagspreadError
 from tagspread.methods import METHODS, get_method
-from tagspread.train.folder import RunFolder
+from tagspread.train.folder import PREVIOUS, RunFolder
 from tagspread.vision.backbones import TagNet, build_network
 
 FORMAT = 1  # raised when an older version could no longer read, or would misread, what is written
@@ -151,7 +151,9 @@ def _lacks_file(run: RunFolder) -> TagspreadError:
     if not run.is_run:
         return TagspreadError(f"{run.path} has no {FILE}: it is not the folder of a run.")
     if not (run.path / "metrics.json").exists():
-        return TagspreadError(f"{run.path} has no {FILE}: training has not finished.")
+        before = run.path / PREVIOUS
+        hint = f" The run that it replaces is in {before}." if (before / FILE).exists() else ""
+        return TagspreadError(f"{run.path} has no {FILE}: training has not finished.{hint}")
     return TagspreadError(
         f"{run.path} has no {FILE}, though its training has finished; copy it there, or make it anew with @resume.",
         resume=Both("ts.train(..., resume=True)", f"tagspread train --resume {run.path}"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tagspread.data.table import LabelTable
 from tagspread.errors import Blank, TagspreadError
@@ -46,7 +47,12 @@ class Known:
 
 
 def find_known(
-    told: Told, labels: str | Path | None = None, images: str | Path | None = None, *, pictures: bool = True
+    told: Told,
+    labels: str | Path | None = None,
+    images: str | Path | None = None,
+    *,
+    pictures: bool = True,
+    table_options: dict[str, Any] | None = None,
 ) -> Known:
     """Find a run's labelled pictures again; what cannot be found is added to ``told.missing``.
 
@@ -55,6 +61,7 @@ def find_known(
         labels: a table to judge by, instead of the run's own test table.
         images: the folder that its paths start from; by default the run's own.
         pictures: also open the pictures, where that matters for how training sorted them.
+        table_options: how to read the table, if not as the run reads its own.
     """
     root = images or told.data.get("images")
     if labels is not None and (root is None or not Path(root).is_dir()):
@@ -73,7 +80,7 @@ def find_known(
             why = "its pictures cannot be found again; name some with --labels FILE and --images DIR"
             told.missing.append(Missing("How good each tag is, and example pictures", why))
     if labels is not None:
-        table = _read(told, Path(labels), Path(str(root)))
+        table = read_for_run(Path(labels), Path(str(root)), told.data, told.classes, table_options)
         seen = count_trained({} if told.artefact is None else told.artefact.facts, table.paths, lambda: trained)
         return Known(trained, Part(table, GIVEN, True, Path(str(root)), seen))
     if trained is None or not pictures:
@@ -87,7 +94,7 @@ def _fairest(told: Told, again: Again) -> Part | None:
     table, problem = again
     if own:
         try:
-            return Part(_read(told, Path(own), root), TEST_TABLE, True, root)
+            return Part(read_for_run(Path(own), root, told.data, told.classes), TEST_TABLE, True, root)
         except TagspreadError as error:
             told.missing.append(
                 Missing("How good each tag is, and example pictures", error.on_command_line.rstrip("."))
@@ -100,7 +107,3 @@ def _fairest(told: Told, again: Again) -> Part | None:
     why = "no picture was kept to test on; train with --test-labels or --test-share, or give --labels FILE"
     told.missing.append(Missing("How good each tag is", why))
     return Part(table.select(problem.labelled), "labelled pictures, which it was trained on", False, root)
-
-
-def _read(told: Told, file: Path, root: Path) -> LabelTable:
-    return read_for_run(file, root, told.data, told.classes)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from tagspread._version import __version__
+from tagspread.core.bootstrap import FEWEST
 from tagspread.data.table import LabelTable
 from tagspread.errors import Both, TagspreadError
-from tagspread.evaluate import FEWEST
 from tagspread.predict.artefact import check_weights
 from tagspread.predict.tables import check_output, in_one_motion
 from tagspread.predict.tagger import load
@@ -57,6 +57,7 @@ def write_report(
     *,
     labels: str | Path | None = None,
     images: str | Path | None = None,
+    table_options: dict[str, Any] | None = None,
     pictures: bool = True,
     device: str = "auto",
     overwrite: bool = False,
@@ -69,6 +70,7 @@ def write_report(
         out: a new file ending in ``.html``; else ``report.html`` in the run's folder, where an older one is replaced.
         labels: a table of labelled pictures to judge by, instead of the run's own test pictures.
         images: the folder that its paths start from.
+        table_options: how to read the table, see :func:`~tagspread.data.table.read_table`; by default as the run's own.
         pictures: let the tagger look at pictures and show some; else only what the folder tells by itself.
         device: where the tagger runs.
         overwrite: replace a file that is at ``out``.
@@ -86,7 +88,7 @@ def write_report(
             labels=...,
             pictures=Both("pictures=False", "--no-pictures"),
         )
-    known = find_known(told, labels, images, pictures=pictures)
+    known = find_known(told, labels, images, pictures=pictures, table_options=table_options)
     looked = None
     if not pictures:
         told.missing.append(Missing("How good each tag is, and example pictures", "--no-pictures was asked for"))

@@ -58,6 +58,12 @@ def find_test_part(settings: dict[str, Any], data: dict[str, Any], classes: tupl
     """Return the pictures that a run was given, or put aside, to test on, and what they are called."""
     if own := data.get("test_labels"):
         return read_for_run(Path(own), Path(data["images"]), data, classes), TEST_TABLE
+    if not data.get("labels"):
+        raise TagspreadError(
+            "the run was started from Python with its own data, and does not know where its test pictures are (what it "
+            "reached on them is in its metrics.json); name some with @labels.",
+            labels=...,
+        )
     if not data.get("test_share"):
         raise TagspreadError(
             "the run kept no picture to test on; name some that it was not trained on with @labels.", labels=...
@@ -66,9 +72,12 @@ def find_test_part(settings: dict[str, Any], data: dict[str, Any], classes: tupl
     return again.table.select(again.problem.test), PUT_ASIDE
 
 
-def read_for_run(file: Path, root: Path, data: dict[str, Any], classes: tuple[str, ...]) -> LabelTable:
-    """Read a table as the run reads its own."""
-    table = read_table(file, root, **(data.get("table_options") or {}))
+def read_for_run(
+    file: Path, root: Path, data: dict[str, Any], classes: tuple[str, ...], options: dict[str, Any] | None = None
+) -> LabelTable:
+    """Read a table as the run reads its own, or as options say; what they leave open, tags are separated as there."""
+    own = data.get("table_options") or {}
+    table = read_table(file, root, **(own if options is None else {"delimiter": own.get("delimiter", "|")} | options))
     return LabelTable(table.paths, classes, table.aligned(classes, str(file)))
 
 

@@ -75,6 +75,10 @@ def problem_from_arrays(
     """Take a list of files or an array of pictures, with a matrix of labels; a row of -1 belongs to the pile."""
     if (test_images is None) != (test_labels is None):
         raise TagspreadError("test_images and test_labels belong together; give both or neither.")
+    if classes is None and (columns := getattr(labels, "columns", None)) is not None:
+        classes = [str(name) for name in columns]
+        if list(getattr(test_labels, "columns", columns)) != list(columns):
+            raise TagspreadError("test_labels have other columns than labels, or in another order; give the same.")
     y = _matrix("labels", labels, "images", images)
     part = np.full(len(y), TRAIN)
     if test_images is not None:

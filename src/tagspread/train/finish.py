@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
+from tagspread.core.bootstrap import few_positives
 from tagspread.core.metrics import mean_average_precision, mean_average_precision_interval
 from tagspread.data.read import LEDGER_COLUMNS
 from tagspread.ledger.book import FILE as LEDGER
@@ -141,6 +142,7 @@ def _measure(scores: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:
         "mAP": value if known else None,
         "interval_90": mean_average_precision_interval(scores, truth) if known else None,
         "classes_without_positive": skipped,
+        "classes_with_few_positives": few_positives((truth == 1).sum(0).tolist()),
         "pictures": len(scores),
     }
 

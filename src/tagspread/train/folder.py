@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import shutil
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from tagspread.errors import Both, TagspreadError
 
+PREVIOUS = "previous"
 OURS = (
     "config.json",
     "log.jsonl",
@@ -57,7 +59,7 @@ class RunFolder:
         """Make the folder, found good before any work is done: ours alone, writable, with room enough."""
         self.check_free(overwrite)
         if self.is_run:
-            self._remove_old_run()
+            self._set_aside()
         try:
             self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
             probe = self.path / ".writable"
@@ -90,10 +92,24 @@ class RunFolder:
         except (OSError, ValueError, TypeError):
             return False
 
-    def _remove_old_run(self) -> None:
-        """Remove what a run writes, and nothing else."""
+    def _set_aside(self) -> None:
+        """Move a finished run's files to ``previous`` until the new run is finished; remove an unfinished one's."""
+        finished = (self.path / "labels.json").exists()
+        if finished:
+            self.forget_previous()
+            (self.path / PREVIOUS).mkdir(exist_ok=True)
         for name in OURS:
-            (self.path / name).unlink(missing_ok=True)
+            file = self.path / name
+            if finished and file.exists() and "/" not in name:  # a checkpoint is large, and nobody goes on from it
+                file.replace(self.path / PREVIOUS / name)
+            file.unlink(missing_ok=True)
+
+    def forget_previous(self) -> None:
+        """Remove the run that was there before, and nothing else."""
+        for name in OURS:
+            (self.path / PREVIOUS / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not there, or it holds something of the user's
+            (self.path / PREVIOUS).rmdir()
 
     def write_json(self, name: str, values: Any) -> None:
         """Write a JSON file in one motion."""

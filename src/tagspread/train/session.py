@@ -30,6 +30,7 @@ from tagspread.train.loop import train_loop
 from tagspread.train.preflight import labelled_part, settle
 from tagspread.train.problem import Problem
 from tagspread.train.state import TrainState
+from tagspread.train.stop import Interrupted
 from tagspread.vision.backbones import TagNet, build_network
 from tagspread.vision.heads import LinearHead
 
@@ -134,7 +135,9 @@ def run_training(
                 return done
             train_loop(learnt, state, watcher, _recorder(folder, state, tensorboard))
             how: dict[str, Any] = {"keep_better": keep_better, "images": (about or {}).get("images")}
-            return Run(folder.path, finish(problem, learnt, network, folder, state, **how), state.log)
+            run = Run(folder.path, finish(problem, learnt, network, folder, state, **how), state.log)
+            folder.forget_previous()
+            return run
     except (torch.OutOfMemoryError, MemoryError):
         raise TagspreadError(
             f"out of memory on {device}. Lower batch (now {config.batch}), score_batch "
@@ -142,6 +145,10 @@ def run_training(
             "stay on disk with @cache.",
             cache=Blank("DIR"),
         ) from None
+    except KeyboardInterrupt as stop:
+        if isinstance(stop, Interrupted) or not folder.is_run:
+            raise
+        raise Interrupted(str(folder.path)) from None  # before the first step, or at once: going on works all the same
     finally:
         watcher.close()
 
