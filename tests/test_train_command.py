@@ -69,7 +69,9 @@ def test_what_a_person_reads(uninterrupted):
     assert "broken.png" in text  # named
     assert "1 of 121 pictures cannot be read and are left out" in text
     assert "epoch 7 main | loss" in text
-    assert "test mAP" in text.splitlines()[-1]
+    figure, note = text.splitlines()[-2:]
+    assert "test mAP" in figure
+    assert "tags are on fewer than 5 of these pictures" in note
     assert "tags are chosen by policy match on" in text  # what is stored, and what probabilities are worth
     assert "probabilities are the network's own, good for ranking ('tagspread decide' mends both" in text
     assert "Traceback" not in text
