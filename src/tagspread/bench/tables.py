@@ -159,14 +159,12 @@ def _said_already(cells: Iterable[Record]) -> set[tuple[str, str, str]]:
 
 
 def row_name(method: str, variant: str) -> str:
-    """Return what a row is called.
+    """Return what a row is called; of a method from a file not where that lies.
 
     >>> row_name("cap", "keep_pos=0.8"), row_name("topk", ""), row_name("/home/me/rules.py:Rule", "")
     ('CAP, keep_pos=0.8', 'Top-k', 'rules.py:Rule')
     """
-    return f"{TITLES.get(method, Path(method).name)}, {variant}".removesuffix(
-        ", "
-    )  # where a file lies is nobody's affair
+    return f"{TITLES.get(method, Path(method).name)}, {variant}".removesuffix(", ")
 
 
 def describe(setup: Record) -> str:

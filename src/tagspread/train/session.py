@@ -139,18 +139,22 @@ def run_training(
             folder.forget_previous()
             return run
     except (torch.OutOfMemoryError, MemoryError):
-        raise TagspreadError(
-            f"out of memory on {device}. Lower batch (now {config.batch}), score_batch "
-            f"({config.score_batch or 'what suits the device'}) or image_size ({config.image_size}); pictures can "
-            "stay on disk with @cache.",
-            cache=Blank("DIR"),
-        ) from None
+        raise _out_of_memory(device, config) from None
     except KeyboardInterrupt as stop:
         if isinstance(stop, Interrupted) or not folder.is_run:
             raise
         raise Interrupted(str(folder.path)) from None  # before the first step, or at once: going on works all the same
     finally:
         watcher.close()
+
+
+def _out_of_memory(device: torch.device, config: TrainConfig) -> TagspreadError:
+    return TagspreadError(
+        f"out of memory on {device}. Lower batch (now {config.batch}), score_batch "
+        f"({config.score_batch or 'what suits the device'}) or image_size ({config.image_size}); pictures can stay on "
+        "disk with @cache.",
+        cache=Blank("DIR"),
+    )
 
 
 def _ready(
