@@ -2,7 +2,9 @@ import pytest
 import torch
 from torch import nn
 
+from tagspread.vision.dual_relation import DualRelation
 from tagspread.vision.heads import LinearHead, MLDecoder
+from tagspread.vision.patches import FourHeads
 
 
 def decoder(channels=6, classes=5):
@@ -15,6 +17,21 @@ def test_linear():
     features = torch.randn(4, 6)
     torch.testing.assert_close(head(features), features @ head.weight.T + head.bias)
     assert not head.wants_map
+
+
+@pytest.mark.parametrize("of", [LinearHead, DualRelation, FourHeads, MLDecoder])
+def test_logits_are_not_rounded_where_the_network_below_is(of):
+    """A ranking of many pictures needs more numbers than bfloat16 has, which are 128 from 4 to 8."""
+    torch.manual_seed(0)
+    head = of(6, 3).eval()
+    features = torch.randn({MLDecoder: (500, 6, 1, 1), FourHeads: (500, 5, 6)}.get(of, (500, 6)))
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = head(features.bfloat16()).flatten(1)
+        assert (torch.randn(5, 6) @ torch.randn(6, 3)).dtype == torch.bfloat16  # on again afterwards
+    assert logits.dtype == torch.float32
+    assert all(len(column.unique()) > 490 for column in logits.T)
+    if of is not MLDecoder:  # whose attention is rounded like the network below
+        torch.testing.assert_close(logits, head(features.bfloat16().float()).flatten(1))
 
 
 @pytest.mark.parametrize(("batch", "height", "width"), [(1, 1, 1), (3, 2, 4), (2, 6, 6)])

@@ -37,9 +37,9 @@ class FourUpdates:
         self.head, self.state = head, state
         pair = [*head.first.parameters(), *head.second.parameters()]
         projector, relation = list(head.projector.parameters()), list(head.relation.parameters())
-        parts = ([*projector, *pair], pair, projector, relation)
+        self.parts = ([*projector, *pair], pair, projector, relation)
         self.optimizers: list[torch.optim.Optimizer] = [
-            torch.optim.Adam(part, lr=rate) for part, rate in zip(parts, RATES, strict=True)
+            torch.optim.Adam(part, lr=rate) for part, rate in zip(self.parts, RATES, strict=True)
         ]
 
     def __call__(self, pictures: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
@@ -57,11 +57,12 @@ class FourUpdates:
             return errors[0] + errors[1] + RELATION * errors[2], disagreement
 
         found: list[Tensor] = []
-        for optimizer, (of_labels, of_disagreement) in zip(self.optimizers, AIMS, strict=True):
+        for part, optimizer, (of_labels, of_disagreement) in zip(self.parts, self.optimizers, AIMS, strict=True):
             labelled, disagreement = losses()
             loss = of_labels * labelled + of_disagreement * disagreement
-            self.head.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            slopes = torch.autograd.grad(loss, part)  # those of the other parts would be work for nothing
+            for parameter, slope in zip(part, slopes, strict=True):
+                parameter.grad = slope
             optimizer.step()
             found.append(loss.detach())
         return found[0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from tagspread.vision.heads import full_precision
+
 
 class DualRelation(nn.Module):
     """Features (B x channels) to logits of the relation network (B x classes)."""
@@ -38,4 +40,5 @@ class DualRelation(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the logits of the prediction."""
-        return self.relate(*self.both(features))
+        with full_precision(features):
+            return self.relate(*self.both(features.to(self.centre.dtype)))

@@ -4,18 +4,34 @@ r"""Heads: from a network's features to one logit per class.
 feature map by cross-attention, which gives each class a feature of its own:
 
 .. math:: E = \mathrm{FF}(\mathrm{Attention}(Q, F, F)), \qquad z_k = w_k \cdot E_k + b_k
+
+Logits are made in full precision whatever the network below computes in. bfloat16 knows 128 numbers between 4 and 8:
+thousands of pictures would share their scores, and a ranking by them would have lost its order.
 """
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor, nn
+
+
+def full_precision(features: Tensor) -> AbstractContextManager[object]:
+    """Return a context without autocast, for what may not be rounded; nothing where none is on, as in an export."""
+    kind = features.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 class LinearHead(nn.Linear):
     """Pooled features to logits."""
 
     wants_map = False
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return one logit per class."""
+        with full_precision(features):
+            return super().forward(features.to(self.weight.dtype))
 
 
 class MLDecoder(nn.Module):
