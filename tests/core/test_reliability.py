@@ -54,6 +54,14 @@ def test_shares_equal_a_loop_over_entries(entries, bins):
     np.testing.assert_allclose(found.numpy(), counted(logits, y, bins), rtol=1e-6)
 
 
+def test_counts_beyond_what_a_float_can_count():
+    """16,777,216 + 1 is 16,777,216 in single precision."""
+    y = torch.zeros(17_000_000, 1, dtype=torch.int8)
+    y[::2] = 1
+    found = share_of_positives(torch.zeros(1, 1).expand(len(y), 1), y, 2)
+    assert found.tolist() == [0.5, 0.5]
+
+
 shares_of_bins = hnp.arrays(np.float32, st.integers(1, 20), elements=st.floats(0, 1, width=32))
 
 

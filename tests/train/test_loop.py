@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
 from tagspread.methods.base import Method, Targets
 from tagspread.train import loop, state
@@ -158,6 +159,24 @@ def test_a_method_may_label_per_step_and_change_the_loss(problem, tiny, silent, 
     run_training(problem, tiny(method="per_step", epochs=1), tmp_path / "run", watcher=silent)
     plan = plan_stages(problem, tiny(), PerStep())[1]
     assert seen == [(plan.batch_pile, 10)] * plan.steps
+
+
+def test_wrong_labels_of_a_step_are_refused(problem, tiny, silent, tmp_path, monkeypatch):
+    """On a GPU the loss cannot afford to look at them."""
+
+    @dataclass(frozen=True)
+    class Wrong(Method):
+        per_step = True
+
+        def targets(self, scores, labelled, state):
+            return Targets(torch.full_like(scores, -1))
+
+        def step_targets(self, scores, targets, labelled, state):
+            return Targets(torch.full_like(scores, 2))
+
+    monkeypatch.setitem(METHODS, "wrong", Wrong)
+    with pytest.raises(TagspreadError, match="Wrong returned targets that hold 2; give 1"):
+        run_training(problem, tiny(method="wrong", epochs=1), tmp_path / "run", watcher=silent)
 
 
 def test_labels_of_a_step_rest_on_the_same_look_as_those_of_an_epoch(problem, tiny, silent, tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """The loop's parts on their own: samplers, EMA, optimiser and schedule, configuration, feed."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -16,9 +18,10 @@ from tagspread.train.ema import EMA
 from tagspread.train.feed import shown_batches
 from tagspread.train.optim import make_optimizer, make_schedule, train_mode
 from tagspread.train.samplers import LABELLED, PILE, stream
-from tagspread.train.score import score
+from tagspread.train.score import resolve_precision, score
 from tagspread.vision.augment import Views
 from tagspread.vision.backbones import build_network
+from tagspread.vision.patches import PatchNet
 
 
 @given(size=st.integers(1, 12), cuts=st.lists(st.integers(0, 30), min_size=1, max_size=5), seed=st.integers(0, 5))
@@ -126,9 +129,44 @@ def test_feed_gives_the_views_of_each_row_whatever_the_chunk(monkeypatch):
         monkeypatch.setattr(feed, "ITEMS_PER_CHUNK", size)
         got = torch.stack(list(shown_batches(network, store, views, steps, 4, cutout=True)))
         assert (got == expected).all()
+    for few in (1, 432 * 9, 432 * 10):  # bytes: of less than one step, of three, of a little more
+        monkeypatch.setattr(feed, "BYTES_PER_CHUNK", few)
+        got = torch.stack(list(shown_batches(network, store, views, steps, 4, cutout=True)))
+        assert (got == expected).all()
     features = TensorStore(torch.rand(20, 5), "cpu")  # no pictures: no views
     got = torch.stack(list(shown_batches(network, features, views, steps, 4, cutout=True)))
     assert (got == features.batch(np.arange(18)).reshape(6, 3, 5)).all()
+
+
+def test_views_are_made_of_fewer_pictures_at_a_time_where_they_are_large_or_many(monkeypatch):
+    """What a network of patches is shown is five times as large."""
+    store = TensorStore(torch.zeros((30, 3, 8, 8), dtype=torch.uint8), "cpu")
+    views, steps = Views(3, False, 0.5, ("Invert",)), np.arange(30).reshape(10, 3)
+    network = build_network("small", 3, weights="none")
+    monkeypatch.setattr(feed, "BYTES_PER_CHUNK", 3 * 3 * 8 * 8 * 5)  # five steps of whole pictures
+    for shown, at_once in ((network, [15, 15]), (PatchNet.of(copy.deepcopy(network)), [3] * 10)):
+        asked: list[int] = []
+
+        class Watched(TensorStore):
+            def batch(self, rows, asked=asked):
+                asked.append(len(rows))
+                return super().batch(rows)
+
+        watched = Watched(store.items, "cpu")
+        assert len(list(shown_batches(shown, watched, views, steps, 0, cutout=False))) == 10
+        assert asked == at_once
+
+
+def test_what_auto_precision_means(monkeypatch):
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert [resolve_precision(cpu, p) for p in ("auto", "bf16", "fp32")] == ["fp32", "bf16", "fp32"]
+    for native in (True, False):  # others would imitate it, slowly
+
+        def supported(including_emulation=True, native=native):
+            return native or including_emulation
+
+        monkeypatch.setattr("torch.cuda.is_bf16_supported", supported)
+        assert resolve_precision(gpu, "auto") == ("bf16" if native else "fp32")
 
 
 def test_presets():

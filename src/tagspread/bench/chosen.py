@@ -103,7 +103,7 @@ def choose(warmup: Cell, problem: Problem, folder: Path, *, device: torch.device
     config = replace(warmup.config, method=warmup.config.loss, selection="last")
     run = train_in(folder, apart, config, device=device, **more)
     network = load_network(read_artefact(run.path), device)
-    found = score(network, apart.store, apart.held_out, device=device).sigmoid().cpu()
+    found = score(network, apart.store, apart.held_out, device=device, precision=config.precision).sigmoid().cpu()
     remove_models(folder)
     truth = torch.from_numpy(apart.y[apart.held_out])
     f1 = {t: round(multilabel_report((found >= t).to(torch.int8), truth)["OF1"], 4) for t in TRIED}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from tagspread.bench.cells import Cell, can_go_on, failed_cell, machine_name, re
 from tagspread.bench.chosen import Choices, Unchosen, choose, split_of
 from tagspread.bench.grid import WARMUP, starts_from_warmup
 from tagspread.bench.results import Record, Results
-from tagspread.locks import alone
+from tagspread.locks import Needed, alone
 from tagspread.methods import find_method
 from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
@@ -47,6 +49,7 @@ class GridRun:
         self.results = Results(self.out)
         self.records = {record["key"]: record for record in self.results.read()}
         self.quiet = QuietBar(self.watcher)
+        self._needed: dict[str, Needed] = {}  # warm-ups that this process may still start from
 
     def pending(self, cells: Sequence[Cell], retry_failed: bool) -> list[Cell]:
         """Return the cells that are still to be run."""
@@ -59,45 +62,70 @@ class GridRun:
         return found
 
     def run(self, cells: Sequence[Cell], problems: Callable[[float, int], Problem]) -> int:
-        """Run cells until all are done or the next would not end in time; return how many are left."""
-        for number, cell in enumerate(cells):
-            self.records = {record["key"]: record for record in self.results.read()}
-            if self.status(cell.key) == "done":
-                continue  # by another process that works in the same folder
-            left, expected = self._time_left(), self.expected_seconds(cell)
-            if left is not None and (left <= 0 or (expected or 0) > left):
-                takes = "" if expected is None else f"the next takes about {_minutes(expected)}, "
-                rest = f"{_minutes(max(0.0, left))} of the budget are left"
-                self.watcher.note(f"{len(cells) - number} cells are left for another time: {takes}{rest}")
-                return len(cells) - number
-            record = self._run_one(cell, problems(cell.p, cell.config.seed))
-            if record is None:
-                continue
-            self.watcher.note(f"[{number + 1}/{len(cells)}] {cell_line(record)}")
-            self._tidy(cell, cells[number + 1 :])
+        """Run cells until all are done or the next would not end in time; return how many are left.
+
+        Processes that work in the same folder share the cells among them.
+        """
+        with ExitStack() as held:
+            self._needed = {
+                key: held.enter_context(closing(Needed(self.out / "cells" / f".{key}.needed")))
+                for key in {cell.warmup.key for cell in cells}
+            }
+            waiting, busy = deque(cells), set[str]()
+            while waiting:
+                cell = waiting.popleft()
+                if self._read_again(cell) == "done":
+                    continue  # by another process
+                if not self._ends_in_time(cell, len(waiting) + 1):
+                    return len(waiting) + 1
+                if cell.key in busy:
+                    self.watcher.note(f"{cell.key}: another process is at it; this one waits")
+                with alone(self._lock(cell), wait=cell.key in busy) as mine:
+                    if not mine:  # see to the others first
+                        busy.add(cell.key)
+                        waiting.append(cell)
+                        continue
+                    if self._read_again(cell) == "done" or (cell.key in busy and self.status(cell.key)):
+                        continue  # meanwhile, by the other
+                    record = self._run_one(cell, problems(cell.p, cell.config.seed))
+                self.watcher.note(f"[{len(cells) - len(waiting)}/{len(cells)}] {cell_line(record)}")
+                self._tidy(cell, waiting)
+            for key in tuple(self._needed):
+                self._let_go_of_warmup(key)
         return 0
+
+    def _ends_in_time(self, cell: Cell, cells_left: int) -> bool:
+        """Return whether the budget reaches for the next cell; say so if it does not."""
+        left, expected = self._time_left(), self.expected_seconds(cell)
+        if left is None or (left > 0 and (expected or 0) <= left):
+            return True
+        takes = "" if expected is None else f"the next takes about {_minutes(expected)}, "
+        rest = f"{_minutes(max(0.0, left))} of the budget are left"
+        self.watcher.note(f"{cells_left} cells are left for another time: {takes}{rest}")
+        return False
 
     def choose(self, splits: Sequence[Unchosen], opened: Callable[[], Callable[[float, int], Problem]]) -> None:
         """Choose the thresholds of splits that have none yet, as far as the time reaches."""
         choices = Choices(self.results)
         for number, (warmup, rows) in enumerate(splits):
-            if split_of(warmup) in choices.read():
-                continue  # by another process that works in the same folder
             left, expected = self._time_left(), self.expected_seconds(warmup)
             if left is not None and (left <= 0 or (expected or 0) > left):
                 self.watcher.note(f"thresholds of {counted(len(splits) - number, 'split')}: left for another time")
                 return
-            p, seed, folder = warmup.p, warmup.config.seed, self.out / "cells" / f"{warmup.key}-held-out"
-            try:
-                choice = choose(warmup, opened()(p, seed), folder, **self._how)
-            except Exception as error:  # one split's trouble is not the others'
-                for row in rows:
-                    self._keep(failed_cell(row, error, self.device))
-                message = self.records[rows[0]["key"]]["message"]
-                self.watcher.note(f"{warmup.dataset} p={p:g} seed {seed}: no threshold could be chosen: {message}")
-                continue
-            self._free_memory()
-            choices.add(choice)
+            p, seed, name = warmup.p, warmup.config.seed, f"{warmup.key}-held-out"
+            with alone(self.out / "cells" / f".{name}.lock"):
+                if split_of(warmup) in choices.read():
+                    continue  # by another process that works in the same folder
+                try:
+                    choice = choose(warmup, opened()(p, seed), self.out / "cells" / name, **self._how)
+                except Exception as error:  # one split's trouble is not the others'
+                    for row in rows:
+                        self._keep(failed_cell(row, error, self.device))
+                    message = self.records[rows[0]["key"]]["message"]
+                    self.watcher.note(f"{warmup.dataset} p={p:g} seed {seed}: no threshold could be chosen: {message}")
+                    continue
+                self._free_memory()
+                choices.add(choice)
             self.watcher.note(choice.describe())
 
     def expected_seconds(self, cell: Cell) -> float | None:
@@ -121,18 +149,19 @@ class GridRun:
     def _time_left(self) -> float | None:
         return None if self.budget is None else self.budget - (time.monotonic() - self.began)
 
-    def _run_one(self, cell: Cell, problem: Problem) -> Record | None:
-        """Run a cell and write it down; None if another process did so while this one waited for it."""
-        with alone(self._lock(cell)):
-            self.records = {record["key"]: record for record in self.results.read()}
-            if self.status(cell.key) == "done":
-                return None
-            try:
-                after = self._warmup(cell, problem)
-                record = run_cell(cell, problem, self._folder(cell), after=after, **self._how)
-            except Exception as error:  # one cell's trouble is written down, and is not the others'
-                record = failed_cell(cell.identity(), error, self.device)
-            self._keep(record)
+    def _read_again(self, cell: Cell) -> str | None:
+        """Return how the cell stands by now; other processes write results, too."""
+        self.records = {record["key"]: record for record in self.results.read()}
+        return self.status(cell.key)
+
+    def _run_one(self, cell: Cell, problem: Problem) -> Record:
+        """Run a cell and write it down."""
+        try:
+            after = self._warmup(cell, problem)
+            record = run_cell(cell, problem, self._folder(cell), after=after, **self._how)
+        except Exception as error:  # one cell's trouble is written down, and is not the others'
+            record = failed_cell(cell.identity(), error, self.device)
+        self._keep(record)
         return record
 
     def _keep(self, record: Record) -> None:
@@ -150,25 +179,29 @@ class GridRun:
         if not starts_from_warmup(cell.config):
             return None
         warmup = cell.warmup
-        if self.status(warmup.key) != "done":
-            return None  # it failed: whoever needs it tries for itself
         folder = self._folder(warmup)
-        with alone(self._lock(warmup)):
+        with alone(self._lock(warmup)):  # which waits for another process that is training it
+            if self._read_again(warmup) != "done":
+                return None  # it failed: whoever needs it tries for itself
             if not can_go_on(RunFolder(folder), warmup.config) or not (folder / "metrics.json").exists():
                 self.watcher.note(f"the warm-up {warmup.key} is trained again, as its model was not kept")
                 run_cell(warmup, problem, folder, **self._how)
         return folder
 
-    def _tidy(self, cell: Cell, later: Sequence[Cell]) -> None:
-        """Delete networks that nobody needs any more."""
-        if self.keep_models:
-            return
-        if self.records[cell.key]["status"] == "done" and cell.config.method != WARMUP:
+    def _tidy(self, cell: Cell, later: Iterable[Cell]) -> None:
+        """Delete networks that nobody needs any more, in this process or in another."""
+        if not self.keep_models and self.records[cell.key]["status"] == "done" and cell.config.method != WARMUP:
             remove_models(self._folder(cell))
-        warmup = cell.warmup
-        needed = {other.warmup.key for other in later if starts_from_warmup(other.config)}
-        if warmup.key not in needed and self.status(warmup.key) == "done":
-            remove_models(self._folder(warmup))
+        key = cell.warmup.key
+        if key in self._needed and not any(
+            other.warmup.key == key for other in later if starts_from_warmup(other.config)
+        ):
+            self._let_go_of_warmup(key)
+
+    def _let_go_of_warmup(self, key: str) -> None:
+        with self._needed.pop(key).let_go() as last:
+            if last and self.status(key) == "done" and not self.keep_models:
+                remove_models(self.out / "cells" / key)
 
     def _folder(self, cell: Cell) -> Path:
         return self.out / "cells" / cell.key

@@ -21,9 +21,8 @@ def share_of_positives(logits: Tensor, y: Tensor, bins: int) -> Tensor:
     """
     known = y >= 0
     place = (logits[known].sigmoid() * bins).long().clamp(max=bins - 1)
-    count, positive = torch.zeros(2, bins, device=logits.device)
-    count.index_add_(0, place, torch.ones_like(place, dtype=count.dtype))
-    positive.index_add_(0, place, (y[known] == 1).to(count.dtype))
+    count = torch.bincount(place, minlength=bins)
+    positive = torch.bincount(place[y[known] == 1], minlength=bins)
     filled = count.nonzero().flatten()
     if not len(filled):
         raise TagspreadError("no label is known to measure correctness on; label more items, or set more apart.")

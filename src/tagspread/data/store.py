@@ -6,11 +6,9 @@ The training loop asks a store for rows and gets them on its device; it need not
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -21,15 +19,13 @@ from torch import Tensor
 from tagspread.core.arrays import as_tensor
 from tagspread.data.cache import PictureCache
 from tagspread.data.decode import AnyPath, Broken, Pictures, Progress, check_size, decode_all, shifted
+from tagspread.data.memory import usable_memory
 from tagspread.errors import Blank, TagspreadError
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-GPU_SHARE = 0.5  # of the free memory; the rest is for the model, its gradients and activations
-RAM_SHARE = 0.6
 BYTES_AT_ONCE = 2**28  # on the way to a GPU, so that memory need not hold everything as well
-MEMINFO = Path("/proc/meminfo")
 
 
 class Store(Protocol):
@@ -235,23 +231,6 @@ def _submit_all(pool: ThreadPoolExecutor, make: Callable[[T], R], items: Iterabl
         failed: Future[R] = Future()
         failed.set_exception(error)
         yield failed
-
-
-def usable_memory(device: torch.device, budget: int | None = None) -> int:
-    """Return how many bytes a store may take on a device: a share of what is free, at most ``budget``."""
-    if device.type == "cuda":
-        usable = int(torch.cuda.mem_get_info(device)[0] * GPU_SHARE)
-    else:
-        usable = int(_available_ram() * RAM_SHARE)
-    return usable if budget is None else min(usable, budget)
-
-
-def _available_ram() -> int:
-    try:
-        fields = dict(line.split(":", 1) for line in MEMINFO.read_text(encoding="ascii").splitlines())
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):  # not Linux; all the memory there is, is the best known guess
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _check_rows(rows: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:

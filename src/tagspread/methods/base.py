@@ -181,6 +181,11 @@ def check_targets(method: Method, found: object, scores: Tensor) -> Targets:
                 f"{rule} returned targets whose {part} is {shape}; give a tensor of the scores' shape, "
                 f"{tuple(scores.shape)}."
             )
+    if bool((wrong := ~((found.labels == -1) | ((found.labels >= 0) & (found.labels <= 1)))).any()):
+        raise TagspreadError(
+            f"{rule} returned targets that hold {found.labels[wrong][0].item():g}; give 1 (present), 0 (absent), "
+            "-1 (ignored) or a soft target between 0 and 1."
+        )
     if found.weight is not None and not bool((found.weight.isfinite() & (found.weight >= 0)).all()):
         raise TagspreadError(f"{rule} returned targets with a weight that is negative or not finite; give 0 or more.")
     return found

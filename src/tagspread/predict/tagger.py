@@ -170,7 +170,7 @@ def _fetch(logits: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
     host = torch.empty(logits.shape, dtype=logits.dtype, pin_memory=True)
     host.copy_(logits, non_blocking=True)
     copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    copied.record()
+    copied.record(torch.cuda.current_stream(logits.device))
     return host, copied
 
 

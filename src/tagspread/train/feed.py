@@ -6,6 +6,7 @@ one chunk the next is read from disk.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,6 +17,7 @@ from tagspread.vision.augment import Views
 from tagspread.vision.backbones import TagNet
 
 ITEMS_PER_CHUNK = 1024
+BYTES_PER_CHUNK = 2**28  # of views, when they are made; on the way to them memory is needed eight times
 
 
 def steps_per_chunk(steps: np.ndarray) -> int:
@@ -23,11 +25,17 @@ def steps_per_chunk(steps: np.ndarray) -> int:
     return max(1, ITEMS_PER_CHUNK // int(steps.shape[1]))
 
 
+def _views_at_once(network: TagNet, store: Store, steps: np.ndarray) -> int:
+    """Return the views of how many steps are made at once: fewer if pictures are large or seen in several parts."""
+    bytes_per_step = int(steps.shape[1]) * math.prod(store.shape) * network.parts
+    return max(1, min(steps_per_chunk(steps), BYTES_PER_CHUNK // bytes_per_step))
+
+
 def shown_batches(
     network: TagNet, store: Store, views: Views, steps: np.ndarray, epoch: int, *, cutout: bool
 ) -> Iterator[Tensor]:
     """Yield what the network is shown of each line of ``steps`` (steps x batch, row numbers of the store)."""
-    per_chunk = steps_per_chunk(steps)
+    per_chunk = _views_at_once(network, store, steps)
     chunks = [steps[at : at + per_chunk] for at in range(0, len(steps), per_chunk)]
     flat = [chunk.reshape(-1) for chunk in chunks]
     items = prefetch(store.batch, flat) if store.placement == "disk" else map(store.batch, flat)

@@ -31,6 +31,7 @@ from tagspread.train.features import embed, feature_file, forget_others
 from tagspread.train.folder import RunFolder
 from tagspread.train.head import ROUNDS, apart_labels, probe_alone, set_head
 from tagspread.train.problem import Problem
+from tagspread.train.score import resolve_precision
 from tagspread.train.state import TrainState
 from tagspread.vision.backbones import TagNet
 
@@ -90,11 +91,12 @@ def as_features(
     # whichever of them are labelled or held out, they are found again in the cache
     in_order = np.sort(np.concatenate([train, problem.held_out]))
     files: list[Path] = []
+    precision = resolve_precision(device, config.precision)
 
     def look(rows: np.ndarray, mirror: bool) -> torch.Tensor:
-        files.append(feature_file(kept, problem, network, rows, mirror=mirror, precision=config.precision))
+        files.append(feature_file(kept, problem, network, rows, mirror=mirror, precision=precision))
         seen = embed(
-            network, problem.store, rows, device, batch=config.score_batch, precision=config.precision, mirror=mirror,
+            network, problem.store, rows, device, batch=config.score_batch, precision=precision, mirror=mirror,
             file=files[-1], progress=watcher.embedding,
         )  # fmt: skip
         return seen.to(device)

@@ -151,6 +151,8 @@ def targets_of_step(state: TrainState, labelled: Labelled, places: Tensor, score
     """Return the targets of these places of the pile, renewed from fresh scores where the method wants that."""
     if scores is not None:
         targets = state.method.step_targets(scores, state.targets_at(places), labelled, state.method_state)
+        if state.step == 0:  # once an epoch: a look at values stalls a GPU
+            check_targets(state.method, targets, scores)
         state.relabel(places, targets, scores)
     return state.targets_at(places)
 

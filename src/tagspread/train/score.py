@@ -28,9 +28,17 @@ def suitable_batch(device: torch.device, shape: tuple[int, ...]) -> int:
     return max(4, min(CPU_BATCH, CPU_PIXELS // (shape[1] * shape[2])))
 
 
+def resolve_precision(device: torch.device, precision: str) -> str:
+    """Return what ``"auto"`` means on a device: bf16 on GPUs that have it themselves, where others would imitate it."""
+    if precision != "auto":
+        return precision
+    native = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if native else "fp32"
+
+
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
     """Return bfloat16 autocast where it is wanted and the device has it."""
-    if precision == "fp32" or (precision == "auto" and device.type != "cuda"):
+    if resolve_precision(device, precision) == "fp32":
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
 

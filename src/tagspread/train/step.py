@@ -38,7 +38,8 @@ class Step:
         """Train on one batch; return its loss."""
         batch = (pictures, labels, weight, places)
         if self.graphs and self._graph is None:
-            self.graphs = self._capture(*batch)
+            with torch.cuda.device(pictures.device):  # streams belong to the current one
+                self.graphs = self._capture(*batch)
         if self._graph is not None:
             for held, given in zip(self._inputs, batch, strict=True):
                 held.copy_(given, non_blocking=True)
@@ -75,7 +76,8 @@ class Step:
                     self._forward_backward(*self._inputs)
             torch.cuda.current_stream().wait_stream(aside)
             self.optimizer.zero_grad()  # gradients are made anew inside, where every replay will find them
-            with torch.cuda.graph(graph):
+            # thread_local: meanwhile another thread may bring the next pictures from the disk
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self._loss = self._forward_backward(*self._inputs)
         except torch.OutOfMemoryError:
             raise

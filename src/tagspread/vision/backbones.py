@@ -33,6 +33,8 @@ from tagspread.vision.weights import (
 class TagNet(nn.Module):
     """Pictures (B x 3 x H x W, uint8) to logits (B x classes)."""
 
+    parts = 1  # how many views are made of each picture in training
+
     def __init__(
         self, backbone: nn.Module, head: LinearHead | MLDecoder, mean: tuple[float, ...], std: tuple[float, ...]
     ) -> None:

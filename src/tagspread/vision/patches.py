@@ -37,6 +37,8 @@ class FourHeads(nn.Module):
 class PatchNet(TagNet):
     """Pictures (B x 3 x H x W) to logits; parts of them (B x 5 x 3 x H x W) to the four heads' logits."""
 
+    parts = PARTS
+
     @classmethod
     def of(cls, network: TagNet) -> PatchNet:
         """Return the network with four heads where one was."""
