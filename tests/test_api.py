@@ -139,6 +139,32 @@ def test_a_frame_of_labels_names_the_classes(drawn, half, tmp_path):
         ts.train(drawn.pictures, frame, tmp_path / "other", **test, **QUICK)
 
 
+def test_files_that_are_trained_on_are_not_tested_on(drawn, half, tmp_path):
+    files = []
+    for k, picture in enumerate(drawn.pictures):
+        files.append(tmp_path / f"{k}.png")
+        Image.fromarray(picture.transpose(1, 2, 0)).save(files[-1])
+    linked = tmp_path / "linked.png"
+    linked.symlink_to(files[0])
+    for tested in (files[29:31], [linked, files[40]]):
+        with pytest.raises(TagspreadError, match="is in images, with labels, and in test_images"):
+            ts.train(files, half, tmp_path / "run", test_images=tested, test_labels=drawn.y[:2, :3], **QUICK)
+    both = np.concatenate([half, 1 - half[:1]])
+    with pytest.raises(TagspreadError, match=r"0\.png is given twice, with labels that contradict each other"):
+        ts.train([*files, files[0]], both, tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()
+    # the same file twice with the same labels, and tested on what was in the pile, is the user's business
+    more = {"test_images": files[40:50], "test_labels": drawn.y[40:50, :3]}
+    ts.train([*files, files[0]], np.concatenate([half, half[:1]]), tmp_path / "run", **more, **QUICK)
+
+
+def test_arrays_that_are_trained_on_and_tested_on_are_counted(drawn, half, tmp_path, capsys):
+    more = {"test_images": drawn.pictures[25:35], "test_labels": drawn.y[25:35, :3]}
+    ts.train(drawn.pictures, half, tmp_path / "run", **more, **QUICK | {"quiet": False})
+    said = " ".join(capsys.readouterr().out.split())
+    assert "note: 5 of 10 test_images are among the labelled images, too" in said
+
+
 def test_a_run_that_is_replaced_is_there_until_the_new_one_is(drawn, half, tmp_path, monkeypatch):
     run = ts.train(drawn.pictures, half, tmp_path / "run", **QUICK)
     before = (run.path / "ema.safetensors").read_bytes()

@@ -144,3 +144,30 @@ def test_works_without_pandas_matplotlib_and_jinja(tmp_path):
     later = bench("demo", "--tables-only", "--out", tmp_path)
     assert later.exit_code == 0, later.output
     assert {"table.html", "proportions.png"} <= {file.name for file in tmp_path.iterdir()}
+
+
+def test_files_that_no_grid_has_made_are_left_alone(ask, bench):
+    request = ask()
+    request.out.mkdir()
+    for name in ("table.csv", "proportions.png", "thresholds.json"):
+        (request.out / name).write_text("mine")
+        with pytest.raises(TagspreadError, match=f"holds {name}, which is not of a grid"):
+            bench(request)
+        assert [file.name for file in request.out.iterdir()] == [name]
+        (request.out / name).unlink()
+
+
+def test_tables_are_not_emptied(ask, bench):
+    request = ask(methods=("asl",))
+    bench(request)
+    before = (request.out / "table.md").read_text()
+    results = request.out / "results.jsonl"
+    results.rename(request.out / "elsewhere")
+    with pytest.raises(TagspreadError, match="holds no results of demo"):
+        bench(ask(methods=("asl",), tables_only=True))
+    assert (request.out / "table.md").read_text() == before
+    results.write_bytes((request.out / "elsewhere").read_bytes() * 2)
+    results.write_bytes(results.read_bytes()[:-100])
+    said = bench(ask(methods=("asl",), tables_only=True))[1].lines
+    assert "was cut off while it was written: its cell counts as not run" in said[0]
+    assert (request.out / "table.md").read_text() == before

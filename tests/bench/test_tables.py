@@ -128,6 +128,26 @@ def test_an_edited_method_takes_the_place_of_what_it_was(tmp_path):
     assert rows_of(build_tables("voc", [old, new], plans.planned())[0]) == {mine: ["30.00"]}
 
 
+def test_a_row_is_of_one_version_of_a_method(tmp_path):
+    """Seeds and shares that were run before the file was edited are none of the new row's."""
+    mine, plans = "my_rule.py:MyRule", Results(tmp_path)
+    old = {(p, seed): f"{p}-{seed}-old" for p in (0.05, 0.1) for seed in (1, 2)}
+    plans.plan([cell(mine, p, seed, key=key) for (p, seed), key in old.items()])
+    plans.plan([cell(mine, 0.05, 1, key="0.05-1-new"), cell("cap", 0.05, 1)])
+    records = [done(mine, p, seed, 0.3, key=key) for (p, seed), key in old.items()]
+    records += [done(mine, 0.05, 1, 0.7, key="0.05-1-new"), done("cap", 0.05, 1, 0.5)]
+    assert rows_of(build_tables("voc", records, plans.planned())[0]) == {"CAP": ["50.00"], mine: ["70.00"]}
+
+
+def test_methods_of_one_name_in_two_folders_are_told_apart():
+    records = [done(f"/{place}/rule.py", 0.05, seed, 0.7) for place in "ab" for seed in (1, 2)]
+    records += [done("/a/rule.py", 0.1, seed, 0.7 + seed / 100) for seed in (1, 2)] + [done("cap", 0.1, 1, 0.5)]
+    table = build_tables("voc", records, [])[0]
+    assert {row.name for row in table.rows} == {"CAP", "/a/rule.py", "/b/rule.py"}
+    missing = next(row for row in table.rows if row.name == "/b/rule.py").entries[1]
+    assert (missing.text(), missing.tie) == (MISSING, False)
+
+
 @given(st.lists(st.floats(0, 100), min_size=2, max_size=6))
 def test_entry_agrees_with_numpy(values):
     entry = Entry(values, len(values), None)

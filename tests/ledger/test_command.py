@@ -164,6 +164,18 @@ def test_what_is_there_is_replaced_only_if_that_is_wanted(run, folder, tmp_path)
             ledger(run, "--corrected", corrected, "--out", source, "--overwrite")
 
 
+def test_a_tag_that_the_run_never_had_is_unknown_in_its_own_pictures(run, folder, tmp_path):
+    """Its table lists all tags of a picture, of those that there were."""
+    export, both = tmp_path / "corrected.json", tmp_path / "both.csv"
+    ticked = {"type": "choices", "from_name": "tags", "value": {"choices": ["3", "hat"]}}
+    export.write_text(json.dumps([{"data": {"picture": "20.png"}, "annotations": [{"result": [ticked]}]}]))
+    said = ledger(run, "--corrected", export, "-o", both)
+    assert "new to the run, so unknown (blank) in its own pictures: hat" in said
+    table = read_table(both, folder)
+    column = table.y[:, table.classes.index("hat")]
+    assert sorted(column.tolist()) == [-1] * 20 + [1]
+
+
 def test_a_run_from_python_says_where_to_merge(tmp_path, drawn):
     y = drawn.y.copy()
     y[20:] = -1

@@ -248,6 +248,16 @@ def test_from_the_command_line_from_python_and_resumed_from_another_folder(home,
     assert labels.sum(0).tolist() == [10] * 10  # of 32 rows, those above place 0.7 * 31
 
 
+def test_a_run_does_not_go_on_with_a_file_that_was_changed(home, monkeypatch):
+    with stopped(3, monkeypatch):
+        ts.train("pictures", "labels.csv", "run", method="rules.py", **QUICK)
+    (home / "rules.py").write_text(RULE.replace("upper half", "lower half"))
+    with pytest.raises(TagspreadError, match=r"rules\.py was changed since the checkpoint in .* was made"):
+        ts.train("pictures", "labels.csv", "run", method="rules.py", resume=True, **QUICK)
+    (home / "rules.py").write_text(RULE)
+    ts.train("pictures", "labels.csv", "run", method="rules.py", resume=True, **QUICK)
+
+
 def test_bad_names_stop_before_anything_is_written(home):
     for method, words in [
         ("rules.py:MyRul", "Did you mean 'MyRule'?"),

@@ -63,6 +63,14 @@ def test_a_table_of_other_pictures_is_refused(tagger, few, tmp_path):
     assert not (tmp_path / "out.csv").exists()
 
 
+def test_pictures_outside_the_folder_are_filled_where_that_is_allowed(tagger, few, tmp_path):
+    inside = tmp_path / "in"
+    inside.mkdir()
+    (tmp_path / "t.csv").write_text("image,0\n../few/p000.png,\n")
+    done = fill_table(tagger, tmp_path / "t.csv", inside, tmp_path / "out.csv", options={"allow_outside": True})
+    assert done.cells == 1
+
+
 def test_long_tables_get_rows_and_keep_theirs(tagger, few, tmp_path):
     table = tmp_path / "t.csv"
     text = 'image;tags;note\r\np000.png;hat/0;"a;b"\r\np001.png;;x\r\n'

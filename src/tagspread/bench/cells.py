@@ -20,7 +20,8 @@ import torch
 from tagspread._version import __version__
 from tagspread.bench.results import Record
 from tagspread.errors import TagspreadError
-from tagspread.methods import METHODS, find_method
+from tagspread.methods import find_method
+from tagspread.methods.from_file import text_of
 from tagspread.train.config import TrainConfig, make_config
 from tagspread.train.folder import RunFolder
 from tagspread.train.problem import Problem
@@ -69,7 +70,7 @@ class Cell:
         """Name of the cell and of its folder: the same for the same work, on any machine."""
         named = f"{self.dataset}-{self.preset}-{self.config.method}-p{self.p:g}-s{self.config.seed}"
         named = re.sub(r"[^\w.-]+", "_", named)  # a method of the user's own is named by its file
-        own = [_changed(self.config, self.common), _text_of(self.config.method)]
+        own = [_changed(self.config, self.common), text_of(self.config.method)]
         return f"{named}-{_digest([self.setup['id'], self.options, *own])}"
 
     @cached_property
@@ -118,13 +119,6 @@ def _changed(config: TrainConfig, usual: TrainConfig) -> dict[str, Any]:
 
 def _digest(what: Any) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=list).encode()).hexdigest()[:10]
-
-
-def _text_of(method: str) -> str:
-    """Return the digest of the file of a user's own method: another text is another method."""
-    return (
-        "" if method in METHODS else hashlib.sha256(Path(method.partition(".py")[0] + ".py").read_bytes()).hexdigest()
-    )
 
 
 def all_options(method: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # colours that most colour-blind people can tell apart (Okabe and Ito), and a mark each for those who print in grey
 INK = {"cap": "#0072B2", "top1": "#D55E00", "topk": "#E69F00", "iat": "#009E73"}
 MARKS = {"cap": "o", "top1": "s", "topk": "^", "iat": "D"}
+ENDINGS = ("svg", "png")
+DRAWN = tuple(f"{name}.{ending}" for name in ("proportions", "pseudo-labels", "eta", "intervals") for ending in ENDINGS)
 GREY, TRUTH = "#6b7580", "#D55E00"
 STYLE: Any = {
     "font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "axes.spines.top": False, "axes.spines.right": False,
@@ -58,7 +60,7 @@ def write_figures(folder: Path, records: Sequence[Record], study_file: Path) -> 
             if figure is None:
                 continue
             FigureCanvasAgg(figure)
-            for ending in ("svg", "png"):
+            for ending in ENDINGS:
                 file = folder / f"{name}.{ending}"
                 about = {"Date": None} if ending == "svg" else None  # the same data, the same file
                 try:
@@ -151,7 +153,7 @@ def pseudo_labels(records: Sequence[Record]) -> Figure | None:
 def eta(records: Sequence[Record]) -> Figure | None:
     """Draw mAP against the two ends of the reliable interval (figure 3)."""
     cells = _interval_cells(records)
-    if not cells:
+    if len({_ends(r) for r in cells}) < 2:  # one point is no curve
         return None
     figure, axes = _figure(7.4, 3.6, 1, 2, sharey=True)
     words = ("$\\eta_1$: positives used (keep_pos)", "$\\eta_0$: negatives used (keep_neg)")

@@ -11,6 +11,7 @@ from typing import Any
 
 from tagspread.errors import TagspreadError
 from tagspread.locks import alone
+from tagspread.methods import METHODS
 
 Record = dict[str, Any]
 
@@ -66,8 +67,10 @@ class Results:
 
     def plan(self, cells: Iterable[Record], data: str | None = None) -> None:
         """Remember what was asked for, so that a missing cell can be shown as missing, and the digest of the data."""
+        asked = list(cells)
+        now = versions(asked)
         with self.alone():
-            known = {place_of(cell): cell for cell in (*self.planned(), *cells)}
+            known = {place_of(cell): cell for cell in (*self.planned(), *asked) if is_current(cell, now)}
             told = {"cells": {cell["key"]: cell for cell in known.values()}}
             digest = {} if data is None else {"data": data}
             write_file(self.plan_file, json.dumps(self._plan() | told | digest, indent=1) + "\n")
@@ -92,6 +95,12 @@ class Results:
                 held.enter_context(alone(self.folder / ".lock"))
             yield
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the last line was being written when the power went out."""
+        tail = self._bytes().rpartition(b"\n")[2]
+        return bool(tail) and _parsed(tail) is None
+
     def _bytes(self) -> bytes:
         try:
             return self.file.read_bytes()
@@ -107,6 +116,25 @@ def place_of(cell: Record) -> tuple[Any, ...]:
     A method of the user's own changes its cells' keys when its file is edited, and not their places.
     """
     return (*(cell[name] for name in ("dataset", "method", "variant", "p", "seed")), cell["setup"]["id"])
+
+
+def row_of(cell: Record) -> tuple[str, str, str]:
+    """Return in which row of which table a cell stands."""
+    return cell["setup"]["id"], cell["method"], cell["variant"]
+
+
+def versions(cells: Iterable[Record]) -> dict[tuple[str, str, str], str]:
+    """Return, of rows of the user's own methods, which version of the file they are of."""
+    return {row_of(cell): _version(cell) for cell in cells if cell["method"] not in METHODS}
+
+
+def is_current(cell: Record, now: dict[tuple[str, str, str], str]) -> bool:
+    """Return whether a cell is of the version that its row is of: a mean over two versions means nothing."""
+    return now.get(row_of(cell), _version(cell)) == _version(cell)
+
+
+def _version(cell: Record) -> str:
+    return str(cell["key"].rpartition("-")[2])  # the same for all shares and seeds of a row
 
 
 def write_file(file: Path, text: str) -> None:

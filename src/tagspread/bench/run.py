@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from tagspread.bench.cells import Cell
-from tagspread.bench.chosen import Choices, chosen_rows
+from tagspread.bench.chosen import FILE, Choices, chosen_rows
 from tagspread.bench.datasets import Problems, Source, load
-from tagspread.bench.figures import write_figures
+from tagspread.bench.figures import DRAWN, write_figures
 from tagspread.bench.grid import SHARES, WARMUP, Grid, in_order
 from tagspread.bench.results import Results
 from tagspread.bench.studies import STUDIES, Study, write_label_study
 from tagspread.bench.tables import build_tables
 from tagspread.bench.work import GridRun
-from tagspread.bench.writing import write_tables
+from tagspread.bench.writing import TABLES, write_tables
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
@@ -80,9 +80,14 @@ def run_bench(request: Request, watcher: Watcher) -> int:
     if others:  # tables and figures have one name each
         found = f"{request.out} holds a grid on {min(others)}"
         raise TagspreadError(f"{found}; give another @out for {request.dataset}.", out=...)
+    if results.is_cut_off:
+        watcher.note(f"the last line of {results.file} was cut off while it was written: its cell counts as not run")
     if request.tables_only:
+        if not results.read():
+            raise TagspreadError(f"{request.out} holds no results of {request.dataset}; give the --out of a grid.")
         write_all(request, watcher)
         return 0
+    _check_unused(request.out, results)
     source = load(request.dataset, request.root, request.canvases)
     data = None if source.facts else source.digest()  # what the facts tell apart has tables of its own
     if data is not None and results.data not in (None, data):
@@ -120,6 +125,17 @@ def run_bench(request: Request, watcher: Watcher) -> int:
         work.run(pending, opened())
     write_all(request, watcher)
     return sum(work.status(key) == "failed" for key in (*(cell.key for cell in cells), *(row["key"] for row in rows)))
+
+
+def _check_unused(out: Path, results: Results) -> None:
+    """Raise if tables and figures would take the place of files that no grid has made."""
+    if results.plan_file.exists() or results.file.exists():
+        return
+    if found := sorted(name for name in (*TABLES, *DRAWN, LABEL_STUDY, FILE) if (out / name).exists()):
+        raise TagspreadError(
+            f"{out} holds {found[0]}, which is not of a grid; give another @out, so that nothing of yours is lost.",
+            out=...,
+        )
 
 
 def _open(source: Source, request: Request, grid: Grid, work: GridRun) -> Problems:

@@ -14,7 +14,7 @@ from tagspread.bench.cells import all_options
 from tagspread.bench.chosen import BY_LABELS
 from tagspread.bench.grid import PAPER_METHODS, in_order
 from tagspread.bench.literature import Published, published
-from tagspread.bench.results import Record, place_of
+from tagspread.bench.results import Record, is_current, place_of, row_of, versions
 from tagspread.methods import METHODS
 from tagspread.wording import MINUS
 
@@ -129,17 +129,19 @@ def protocol_words(protocol: str, tables: Iterable[Table]) -> str:
 def build_tables(dataset: str, records: Iterable[Record], planned: Iterable[Record]) -> list[Table]:
     """Return all tables of a data set: by protocol, then by setup in the order in which they came."""
     cells = {place_of(cell): cell for cell in planned if cell["dataset"] == dataset}
-    asked = {place: cell["key"] for place, cell in cells.items()}
+    asked, now = {place: cell["key"] for place, cell in cells.items()}, versions(cells.values())
     for record in records:
         place = place_of(record)
-        if record["dataset"] == dataset and asked.get(place, record["key"]) == record["key"]:
+        if record["dataset"] != dataset or not is_current(record, now):
+            continue
+        if asked.get(place, record["key"]) == record["key"]:
             cells[place] = record
     setups = {cell["setup"]["id"]: cell["setup"] for cell in cells.values()}
     said = _said_already(cells.values())
     tables = []
     for protocol in PROTOCOLS:
         for name, setup in setups.items():
-            here = [c for c in cells.values() if c["setup"]["id"] == name and _row_of(c) not in said]
+            here = [c for c in cells.values() if c["setup"]["id"] == name and row_of(c) not in said]
             for kind in ("", ", variants"):
                 if chosen := [cell for cell in here if (cell["variant"] not in ("", BY_LABELS)) == bool(kind)]:
                     title = f"{dataset.upper()}, {describe(setup)}{kind}"
@@ -147,15 +149,11 @@ def build_tables(dataset: str, records: Iterable[Record], planned: Iterable[Reco
     return tables
 
 
-def _row_of(cell: Record) -> tuple[str, str, str]:
-    return cell["setup"]["id"], cell["method"], cell["variant"]
-
-
 def _said_already(cells: Iterable[Record]) -> set[tuple[str, str, str]]:
     """Return the variants of which every cell stands in a row of chosen thresholds, too."""
     chosen = {cell["key"] for cell in cells if cell["variant"] == BY_LABELS}
     others = [cell for cell in cells if cell["variant"] not in ("", BY_LABELS)]
-    return {_row_of(cell) for cell in others} - {_row_of(cell) for cell in others if cell["key"] not in chosen}
+    return {row_of(cell) for cell in others} - {row_of(cell) for cell in others if cell["key"] not in chosen}
 
 
 def row_name(method: str, variant: str) -> str:
@@ -188,12 +186,21 @@ def _table(title: str, protocol: str, setup: Record, cells: Sequence[Record], da
             beside = published(dataset, method, share) if variant in ("", BY_LABELS) else None
             entries.append(Entry(values, len(here), beside, sum(c.get("status") == "failed" for c in here)))
         rows.append(Row(row_name(method, variant), method, variant, entries))
+    _tell_apart(rows)
     most = max(entry.wanted for row in rows for entry in row.entries)
     for row in rows:
         for entry in row.entries:
             entry.wanted = most
     notes = [note for k, share in enumerate(shares) for note in _judge(rows, k, share)]
     return Table(title, protocol, setup, shares, rows, notes + _chosen(cells) + _failures(cells))
+
+
+def _tell_apart(rows: Sequence[Row]) -> None:
+    """Name methods of the user's own by their whole path where files of one name lie in two folders."""
+    names = [row.name for row in rows]
+    for row, name in zip(rows, names, strict=True):
+        if names.count(name) > 1:
+            row.name = f"{row.method}, {row.variant}".removesuffix(", ")
 
 
 def _rank(name: tuple[str, str]) -> tuple[int, str, str]:
@@ -225,7 +232,7 @@ def _highest(rows: list[Row], k: int) -> tuple[Row | None, list[Row]]:
     winner = max((row for row in rows if row.name in means), key=lambda row: means[row.name])
     lowest = means[winner.name] - (winner.entries[k].std or 0.0)
     alone = winner.entries[k].std is None
-    level = [row for row in rows if row is not winner and means.get(row.name, -1.0) >= lowest]
+    level = [row for row in rows if row is not winner and row.name in means and means[row.name] >= lowest]
     # a threshold that was chosen may be the usual one: the same cells are no tie
     level = [row for row in level if (row.method, row.entries[k].values) != (winner.method, winner.entries[k].values)]
     return winner, [] if alone else level

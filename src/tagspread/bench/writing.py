@@ -12,17 +12,19 @@ from tagspread.bench.literature import source_notes
 from tagspread.bench.results import Record, write_file
 from tagspread.bench.tables import MISSING, PROTOCOLS, Table, machine_notes, marks_in, protocol_words
 
+TABLES = ("table.md", "table.csv", "table.html")
+
 
 def write_tables(folder: Path, dataset: str, tables: Sequence[Table], records: Sequence[Record]) -> list[str]:
     """Write all forms; return what a person should know."""
     notes = [*machine_notes(records), *source_notes(marks_in(tables))]
-    texts = {"table.md": markdown(dataset, tables, notes), "table.csv": comma_separated(tables)}
+    texts = {TABLES[0]: markdown(dataset, tables, notes), TABLES[1]: comma_separated(tables)}
     said = []
     page = html(dataset, tables, notes)
     if page is None:
         said.append("jinja2 is not installed: table.html is not written; call again with --tables-only where it is")
     else:
-        texts["table.html"] = page
+        texts[TABLES[2]] = page
     for name, text in texts.items():
         write_file(folder / name, text)
     return [f"wrote {', '.join(str(folder / name) for name in texts)}", *said]

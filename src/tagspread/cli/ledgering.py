@@ -57,8 +57,10 @@ def ledger(
     if corrected is not None and out is not None:
         from tagspread.ledger.corrected import merge_corrected
 
-        known, new = merge_corrected(run, corrected, out, overwrite=overwrite)
+        known, new, new_tags = merge_corrected(run, corrected, out, overwrite=overwrite)
         say(f"{out}: {known:,} pictures of the run's labels and {new:,} corrected by people; train on it with --labels")
+        if new_tags:
+            say(f"new to the run, so unknown (blank) in its own pictures: {', '.join(new_tags)}")
         return
     pictures, classes = read_ledger(run), artefact.classes
     if label_studio is not None:

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from tagspread.data.table import read_table
 from tagspread.errors import TagspreadError
 from tagspread.train.folder import RunFolder
 
 
-def merge_corrected(run: str | Path, corrected: Path, out: Path, *, overwrite: bool = False) -> tuple[int, int]:
-    """Write the run's labels and a corrected export into one new table; return how many pictures came from each.
+class Merged(NamedTuple):
+    """What came together.
+
+    Attributes:
+        known: how many pictures of the run's own labels.
+        new: how many of the corrected ones.
+        new_tags: what the run did not know; nobody looked for them in its own pictures, so there they are unknown.
+    """
+
+    known: int
+    new: int
+    new_tags: tuple[str, ...]
+
+
+def merge_corrected(run: str | Path, corrected: Path, out: Path, *, overwrite: bool = False) -> Merged:
+    """Write the run's labels and a corrected export into one new table.
 
     Args:
         run: folder of the run, which says where its pictures and labels are.
@@ -30,5 +46,5 @@ def merge_corrected(run: str | Path, corrected: Path, out: Path, *, overwrite: b
         raise TagspreadError(
             f"{out} is one of the tables to merge; give another file, so that nothing of yours is lost."
         )
-    known.merge(new).write(out, images, overwrite=overwrite)
-    return len(known), len(new)
+    replace(known, unlisted=-1).merge(new).write(out, images, overwrite=overwrite)
+    return Merged(len(known), len(new), tuple(name for name in new.classes if name not in set(known.classes)))

@@ -50,6 +50,11 @@ def whole_name(name: str) -> str:
     return f"{path.absolute()}:{wanted}".removesuffix(":")
 
 
+def text_of(name: str) -> str:
+    """Return the digest of the file that a method is from: another text is another method; empty for one of ours."""
+    return hashlib.sha256(_file_and_class(name)[0].read_bytes()).hexdigest() if ".py" in name else ""
+
+
 def _file_and_class(name: str) -> tuple[Path, str]:
     """Take ``FILE.py:CLASS`` or ``FILE.py`` apart; a folder may have ``.py`` in its name, too."""
     file, colon, wanted = name.rpartition(".py:")

@@ -161,7 +161,7 @@ def _unnamed(read: _Table, table: Path, images: Path) -> list[Path]:
     named = {(images / name).resolve() for name in read.names}
     found = find_pictures(images)
     pile = [path for path in found if path.resolve() not in named]
-    if named and len(pile) == len(found):
+    if named and len(pile) == len(found) and not any(path.exists() for path in named):  # they may lie outside
         raise TagspreadError(
             f"none of the {len(named):,} pictures that {table} names is in {images}, such as {read.names[0]}; give the "
             "folder that its paths start from."
@@ -177,7 +177,12 @@ def _columns(tagger: Tagger, read: _Table) -> tuple[Filled, dict[int, int]]:
     if read.shape.tags is not None:
         return Filled(), {}
     if not columns:
-        raise TagspreadError(f"no column of the table is a tag that the run knows ({', '.join(tagger.classes[:8])}).")
+        known = ", ".join(tagger.classes[:8]) + (", ..." if len(tagger.classes) > 8 else "")
+        raise TagspreadError(
+            f"no column of the table is a tag that the run knows ({known}); if it lists tags in one column, name that "
+            "with @tags_column.",
+            tags_column=...,
+        )
     strange = tuple(name for name in tags.values() if name not in place)
     return Filled(unknown=strange, unlisted=tuple(c for c in tagger.classes if c not in tags.values())), columns
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -99,12 +100,43 @@ def problem_from_arrays(
                     f"test_images are {more.shape[1:]} but images {pictures.shape[1:]}; give one size."
                 )
             pictures = np.concatenate([pictures, more])
+            _say_if_not_apart(pictures, y, part, watcher)
         return _sorted_into_parts(TensorStore(pictures, device), y, names, part, (), [], watcher)
     if not all(isinstance(path, str | Path) for path in images):
         raise TagspreadError("images is neither a folder, nor a list of files, nor a numpy array of uint8 pictures.")
     paths = [Path(path) for path in (*images, *(() if test_images is None else test_images))]
+    _check_apart(paths, y, part)
     store, broken = open_store(paths, size, device, cache=cache, progress=watcher.decoding)
     return _sorted_into_parts(store, y, names, part, paths, broken, watcher)
+
+
+def _check_apart(paths: Sequence[Path], y: np.ndarray, part: np.ndarray) -> None:
+    """Raise for a file that is trained on with labels and tested on, or has labels that contradict each other."""
+    first: dict[Path, int] = {}
+    for row in np.flatnonzero((y >= 0).any(1)).tolist():
+        before = first.setdefault(paths[row].resolve(), row)
+        if part[before] != part[row]:
+            raise TagspreadError(
+                f"{paths[row]} is in images, with labels, and in test_images; a picture that is trained on says "
+                "nothing about how good the tagger is. Take it out of one of them."
+            )
+        if ((y[before] >= 0) & (y[row] >= 0) & (y[before] != y[row])).any():
+            raise TagspreadError(f"{paths[row]} is given twice, with labels that contradict each other; correct one.")
+
+
+def _say_if_not_apart(pictures: np.ndarray, y: np.ndarray, part: np.ndarray, watcher: Watcher) -> None:
+    """Say how many pictures are trained on with labels and tested on; of pixels, that may be meant so."""
+    known = (y >= 0).any(1)
+    trained, tested = (
+        [hashlib.sha256(pictures[row].tobytes()).digest() for row in np.flatnonzero(known & (part == which))]
+        for which in (TRAIN, TEST)
+    )
+    seen = set(trained)
+    if both := sum(digest in seen for digest in tested):
+        watcher.note(
+            f"note: {both:,} of {len(tested):,} test_images are among the labelled images, too; a picture that is "
+            "trained on says nothing about how good the tagger is"
+        )
 
 
 def put_aside_for_testing(problem: Problem, share: float, seed: int, watcher: Watcher) -> Problem:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tagspread.errors import TagspreadError
+from tagspread.methods.from_file import text_of
 from tagspread.train.config import TrainConfig
 
 ONLY_WITH_PILE = (
@@ -41,6 +42,12 @@ def check_same(
         raise TagspreadError(
             f"the checkpoint in {folder} is of other data (other pictures, labels, classes or split); "
             "resume with the data it was started on, or start a new run in another folder."
+        )
+    now = text_of(config.method)
+    if "method" not in apart_from and facts.get("method_file", now) != now:
+        raise TagspreadError(
+            f"{config.method} was changed since the checkpoint in {folder} was made; half of the run would follow one "
+            "rule and half another. Put the file back as it was, or start a new run in another folder."
         )
     then = TrainConfig.from_dict(facts["config"])
     changed = [

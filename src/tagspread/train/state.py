@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 from tagspread.errors import TagspreadError
 from tagspread.methods import get_method
 from tagspread.methods.base import Labelled, State, StudentStep, Targets
+from tagspread.methods.from_file import text_of
 from tagspread.train.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -231,6 +232,7 @@ class TrainState:
         facts: dict[str, Any] = {
             "config": self.config.to_dict(),
             "data": self.fingerprint,
+            "method_file": text_of(self.config.method),
             "ema_steps": self.ema.steps,
             "log": self.log,
             "loss_sum": float(self.loss_sum),
