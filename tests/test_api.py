@@ -158,6 +158,15 @@ def test_files_that_are_trained_on_are_not_tested_on(drawn, half, tmp_path):
     ts.train([*files, files[0]], np.concatenate([half, half[:1]]), tmp_path / "run", **more, **QUICK)
 
 
+def test_paths_may_come_one_by_one_and_options_of_tables_have_their_place(drawn, half, tmp_path):
+    for k, picture in enumerate(drawn.pictures):
+        Image.fromarray(picture.transpose(1, 2, 0)).save(tmp_path / f"{k:02}.png")
+    run = ts.train((tmp_path / f"{k:02}.png" for k in range(60)), half, tmp_path / "run", **QUICK)
+    assert len(run.log) == 2
+    with pytest.raises(TagspreadError, match=r"give it as table_options=\{'image_column': \.\.\.\}"):
+        ts.train(tmp_path, tmp_path / "t.csv", tmp_path / "x", image_column="file", **QUICK)
+
+
 def test_arrays_that_are_trained_on_and_tested_on_are_counted(drawn, half, tmp_path, capsys):
     more = {"test_images": drawn.pictures[25:35], "test_labels": drawn.y[25:35, :3]}
     ts.train(drawn.pictures, half, tmp_path / "run", **more, **QUICK | {"quiet": False})

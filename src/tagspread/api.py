@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from tagspread.data.table import read_table
 from tagspread.errors import TagspreadError
 from tagspread.linear.rounds import check_method
 from tagspread.methods import get_method
@@ -28,14 +30,14 @@ AnyPath = str | Path
 
 
 def train(
-    images: AnyPath | Sequence[AnyPath] | np.ndarray,
+    images: AnyPath | Iterable[AnyPath] | np.ndarray,
     labels: AnyPath | np.ndarray | pd.DataFrame,
     out: AnyPath,
     *,
     method: str = "cap",
     classes: Sequence[str] | None = None,
     test_labels: AnyPath | np.ndarray | pd.DataFrame | None = None,
-    test_images: Sequence[AnyPath] | np.ndarray | None = None,
+    test_images: Iterable[AnyPath] | np.ndarray | None = None,
     test_share: float | None = None,
     table_options: dict[str, Any] | None = None,
     preset: str = "default",
@@ -75,6 +77,7 @@ def train(
     Returns:
         The run: ``run.path``, ``run.metrics``, ``run.log``.
     """
+    _check_misplaced(settings)
     config = make_config(preset, method=method, **settings)
     if resume:  # before pictures are decoded, which may take long
         check_resumable(out)
@@ -107,6 +110,12 @@ def train(
     how: dict[str, Any] = {"overwrite": overwrite, "resume": resume, "about": about, "tensorboard": tensorboard}
     how |= {"keep_better": keep_better, "cache": kept}
     return run_training(problem, config, out, device=place, watcher=watcher, **how)
+
+
+def _check_misplaced(settings: dict[str, Any]) -> None:
+    """Raise for what is no setting, but an option of reading tables."""
+    if found := sorted(settings.keys() & signature(read_table).parameters.keys()):
+        raise TagspreadError(f"{found[0]} says how to read a table; give it as table_options={{{found[0]!r}: ...}}.")
 
 
 def _check_settings(config: TrainConfig, test_share: float | None, resume: bool) -> None:

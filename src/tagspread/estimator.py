@@ -42,8 +42,8 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ridge: penalty on the weights, for features of unit variance; ``"auto"`` chooses it.
         pile_weight: importance of an unlabelled row beside a labelled one; 0 leaves the pile out, ``"auto"`` chooses.
         hidden: units of the hidden layer.
-        standardize: bring every feature to mean 0 and variance 1, as seen on all rows; sparse features are only
-            multiplied by one number.
+        standardize: bring every feature to mean 0 and variance 1, as seen on all rows. Of sparse features nothing is
+            taken off, and where all rows have one length, as TF-IDF makes them, they are left as they are.
         max_rounds: at most so many rounds with the pile.
         tol: the rounds end when at most this share of the pile's labels still moves.
         folds: of the cross-validation.

@@ -30,6 +30,11 @@ def test_wide(read):
     assert table.y.dtype == np.int8
     assert table.y.tolist() == [[1, 1], [0, 1], [-1, -1]]  # blank is unknown
     assert read("file,sea\na.jpg, 1.0\nb.jpg,0.0 \n").y.tolist() == [[1], [0]]
+    assert read("file,sea,sand\na.jpg,True,False\nb.jpg,false,TRUE\nc.jpg,,true\n").y.tolist() == [
+        [1, 0],
+        [0, 1],
+        [-1, 1],
+    ]
 
 
 @pytest.mark.parametrize("text", [LONG, WIDE])
@@ -117,6 +122,7 @@ def test_no_such_file(tmp_path):
         ("file,tags\na.jpg,sea,sand\n", "line 2 has 3 cells, its header 2"),
         ("file,tags\n\n\na.jpg,sea\n\nb.jpg\n", "line 6 has 1 cells"),  # as an editor counts
         ('file,tags\na.jpg,"two\nlines"\nb.jpg\n', "line 4 has 1 cells"),
+        ("image,tags\na.jpg,\"['sea', 'sand']\"\n", "line 2 holds \"['sea', 'sand']\", a list as Python prints it"),
         ("file,sea\na.jpg,1\n\nb.jpg,yes\n", "line 4, column 'sea' holds 'yes'; write 1, 0 or nothing"),
         ("file,sea,sand\na.jpg,1,2\n", "line 2, column 'sand' holds '2'"),
         (

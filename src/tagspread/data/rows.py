@@ -16,6 +16,8 @@ from tagspread.data.table import LabelTable
 from tagspread.errors import Blank, Both, TagspreadError
 
 VALUES = {"1": 1, "0": 0, "": -1, "-1": -1, "1.0": 1, "0.0": 0, "-1.0": -1}
+VALUES |= {"True": 1, "TRUE": 1, "true": 1, "False": 0, "FALSE": 0, "false": 0}
+PYTHON_LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 BYTES = {cell: value % 256 for cell, value in VALUES.items()}  # -1 as an int8 is 255 as a byte
 DELIMITERS = ("|", ";", ",", " ")
 MOST_TAGS = 65_536  # a sentence per picture is no tag, and a matrix of sentences would not fit anywhere
@@ -79,6 +81,11 @@ class LongRows:
 
     def add_cell(self, name: str, cell: str, number: int) -> None:
         """Add a row whose tags are joined in one cell."""
+        if cell.startswith("[") and PYTHON_LIST.fullmatch(cell):
+            raise TagspreadError(
+                f"{self._source.at(number)} holds {cell!r}, a list as Python prints it; write its tags with a "
+                "delimiter between them, such as sea|sand, or keep lists in a Parquet file."
+            )
         if self._delimiter is None:
             self.add(name, (cell,), number)
             return

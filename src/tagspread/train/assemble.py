@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,10 @@ def problem_from_arrays(
         classes = [str(name) for name in columns]
         if list(getattr(test_labels, "columns", columns)) != list(columns):
             raise TagspreadError("test_labels have other columns than labels, or in another order; give the same.")
+    images, test_images = (
+        list(given) if isinstance(given, Iterator) else given  # such as what Path.glob returns
+        for given in (images, test_images)
+    )
     y = _matrix("labels", labels, "images", images)
     part = np.full(len(y), TRAIN)
     if test_images is not None:
