@@ -130,6 +130,24 @@ def test_tags_are_shown_as_they_are_and_tables_read_as_in_training(folder, tmp_p
     assert "|" not in (tmp_path / "filled.csv").read_text()
 
 
+def test_columns_are_found_as_in_training(folder, tmp_path):
+    """Not told again, and not where a table has none of that name."""
+    odd, test = tmp_path / "odd.csv", tmp_path / "test.csv"
+    for plain, other in ((folder / "labels.csv", odd), (folder / "test.csv", test)):
+        rows = [line.split(",", 1) for line in plain.read_text().splitlines()[1:]]
+        other.write_text("note,Etiketten,Bild\n" + "".join(f"x,{tags},{name}\n" for name, tags in rows))
+    options = {"delimiter": ";", "image_column": "Bild", "tags_column": "Etiketten", "ignore": ["note"]}
+    run = ts.train(folder, odd, tmp_path / "run", table_options=options, **QUICK)
+    for table in (test, folder / "test.csv"):
+        tagspread("evaluate", run.path, "--labels", table, "--samples", 2)
+        tagspread("decide", run.path, "--labels", table, "--policy", "match")
+        tagspread("report", run.path, "--labels", table, "--overwrite")
+    tagspread("predict", run.path, folder, "--fill", odd, "-o", tmp_path / "filled.csv", "--top", 2)
+    filled = (tmp_path / "filled.csv").read_text()
+    assert filled.startswith(odd.read_text())
+    assert len(filled) > len(odd.read_text())
+
+
 def test_a_frame_of_labels_names_the_classes(drawn, half, tmp_path):
     frame = pd.DataFrame(half, columns=["a", "b", "c"])
     run = ts.train(drawn.pictures, frame, tmp_path / "run", **QUICK)

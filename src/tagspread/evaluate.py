@@ -20,6 +20,7 @@ from tagspread.core.metrics import (
     mean_average_precision_interval,
     multilabel_report,
 )
+from tagspread.data.alike import read_alike
 from tagspread.data.table import LabelTable, read_table
 from tagspread.errors import Blank, TagspreadError
 from tagspread.predict.artefact import update_artefact
@@ -171,8 +172,8 @@ def open_table(
             raise TagspreadError(
                 f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
             )
-    own = {"delimiter": RunFolder(tagger.artefact.path).delimiter}
-    return read_table(labels, images, **(own | table_options))
+    own = RunFolder(tagger.artefact.path).table_options
+    return read_table(labels, images, **read_alike(Path(labels), own, table_options))
 
 
 def own_test_part(tagger: Tagger, images: str | Path | None = None) -> tuple[LabelTable, str]:

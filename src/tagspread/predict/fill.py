@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tagspread.data.alike import read_alike
 from tagspread.data.pile import find_pictures
 from tagspread.data.read import SAMPLE, check_kind, header_of, lines_of, separator_of
 from tagspread.data.rows import DELIMITERS, VALUES, NameRule, Source
@@ -73,15 +74,14 @@ def fill_table(
         out: a new file, of the same kind.
         overwrite: replace a file that is there; never the table itself.
         blank: in a long table, rows with an empty list of tags are untagged, too.
-        options: how to read the table, as ``read_table`` takes them; tags are separated as in the run's own, if they do
-            not say.
+        options: how to read the table, as ``read_table`` takes them; like the run's own, if they do not say.
         progress: called with (done, total).
         how: ``threshold``, ``top``, ``mirror``, ``batch`` of :meth:`Tagger.stream`.
     """
     check_output(out, overwrite, SUFFIXES)
     if out.exists() and out.samefile(table):
         raise TagspreadError(f"{out} is the table itself; give another file, so that nothing of yours is lost.")
-    read = _read(table, images, {"delimiter": RunFolder(tagger.artefact.path).delimiter} | (options or {}))
+    read = _read(table, images, read_alike(table, RunFolder(tagger.artefact.path).table_options, options or {}))
     if read.shape.tags is not None:
         _check_tags(table, read, tagger.classes)
     filled, columns = _columns(tagger, read)

@@ -80,7 +80,7 @@ def find_known(
             why = "its pictures cannot be found again; name some with --labels FILE and --images DIR"
             told.missing.append(Missing("How good each tag is, and example pictures", why))
     if labels is not None:
-        table = read_for_run(Path(labels), Path(str(root)), told.data, told.classes, table_options)
+        table = read_for_run(Path(labels), Path(str(root)), told.data, told.classes, table_options or {})
         seen = count_trained({} if told.artefact is None else told.artefact.facts, table.paths, lambda: trained)
         return Known(trained, Part(table, GIVEN, True, Path(str(root)), seen))
     if trained is None or not pictures:

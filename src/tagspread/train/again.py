@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tagspread.data.alike import read_alike
 from tagspread.data.decode import decode_all
 from tagspread.data.store import TensorStore
 from tagspread.data.table import LabelTable, read_table
@@ -75,9 +76,9 @@ def find_test_part(settings: dict[str, Any], data: dict[str, Any], classes: tupl
 def read_for_run(
     file: Path, root: Path, data: dict[str, Any], classes: tuple[str, ...], options: dict[str, Any] | None = None
 ) -> LabelTable:
-    """Read a table as the run reads its own, or as options say; what they leave open, tags are separated as there."""
+    """Read a table as the run reads its own, or as options say and, where they are silent, like its own."""
     own = data.get("table_options") or {}
-    table = read_table(file, root, **(own if options is None else {"delimiter": own.get("delimiter", "|")} | options))
+    table = read_table(file, root, **(own if options is None else read_alike(file, own, options)))
     return LabelTable(table.paths, classes, table.aligned(classes, str(file)))
 
 

@@ -75,10 +75,10 @@ class RunFolder:
             )
 
     @property
-    def delimiter(self) -> str | None:
-        """What separated tags in the run's own table; the usual if it does not say."""
+    def table_options(self) -> dict[str, Any]:
+        """How the run's own table was read, as far as it says so."""
         data = (self.read_json("config.json").get("data") or {}) if self.is_run else {}
-        return (data.get("table_options") or {}).get("delimiter", "|")  # type: ignore[no-any-return]
+        return data.get("table_options") or {}
 
     @property
     def _resume(self) -> Both:
