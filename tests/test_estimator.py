@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from scipy import sparse
 from scipy.special import expit
 from sklearn.base import clone
@@ -18,8 +17,6 @@ from sklearn.preprocessing import StandardScaler
 
 import tagspread as ts
 from tagspread import TagSpreadClassifier
-from tagspread.linear.prepare import Scaling
-from tagspread.linear.rows import SparseRows
 
 
 def problem(rows=240, labelled=60, seed=0, classes=3):
@@ -128,26 +125,6 @@ def test_sparse_features_of_unequal_scale_are_brought_to_one():
     assert thin.score(sparse.csr_array(x), y) == pytest.approx(dense.score(x, y), abs=0.03)
     plain = TagSpreadClassifier(standardize=False).fit(sparse.csr_array(x), given)
     assert plain.score(sparse.csr_array(x), y) < thin.score(sparse.csr_array(x), y) - 0.05
-
-
-def test_how_sparse_features_are_scaled():
-    rng = np.random.default_rng(0)
-    x = rng.random((50, 4)) * (rng.random((50, 4)) < 0.5) * [1, 10, 1e-3, 1]
-    x[:, 3] = 1000 + rng.random(50)  # far from 0 beside its spread
-    before = sparse.csr_array(x)
-    rows = Scaling.of([before], standardize=True).rows([(before, np.arange(50))], torch.device("cpu"))
-    assert (before.toarray() == x).all()
-    assert isinstance(rows, SparseRows)
-    scaled = rows.matrix.toarray()
-    spread = scaled.std(0)
-    np.testing.assert_allclose(spread[:3], spread[0], rtol=1e-5)
-    assert scaled[:, 3].mean() == pytest.approx(10 * spread[0], rel=1e-3)
-    assert np.sqrt((scaled**2).sum(1).mean()) == pytest.approx(10, rel=1e-5)
-    words = sparse.csr_array(x / np.linalg.norm(x, axis=1, keepdims=True))  # as TF-IDF makes them
-    for given in (words, sparse.vstack([words, sparse.csr_array((3, 4))], format="csr")):  # empty texts have no length
-        assert len(set(Scaling.of([given], standardize=True).scale)) == 1
-    nothing = Scaling.of([sparse.csr_array((3, 2))], standardize=True)
-    assert nothing.scale.tolist() == [1, 1]
 
 
 def test_features_far_from_zero_and_constant_ones():

@@ -32,43 +32,47 @@ def finished(out):
     return [json.loads(line)["method"] for line in lines]
 
 
-def test_a_cell_that_another_process_is_at_is_seen_to_last(planned, monkeypatch):
-    (key,) = keys(planned.out, "bce")
-    with ExitStack() as other:
-        other.enter_context(alone(planned.out / "cells" / f".{key}.lock"))
+@pytest.fixture
+def beside(planned, monkeypatch):
+    """Run the grid while another process holds a method's cell, and does something when this one waits for it."""
+    monkeypatch.setattr("tagspread.bench.run.write_figures", lambda *_: [])
 
-        class Releases(Listener):
-            def note(self, text):
-                super().note(text)
-                if "another process is at it" in text:
-                    other.close()
+    def run(method, then):
+        (key,) = keys(planned.out, method)
+        with ExitStack() as other:
+            other.enter_context(alone(planned.out / "cells" / f".{key}.lock"))
 
-        listener = Releases()
-        monkeypatch.setattr("tagspread.bench.run.write_figures", lambda *_: [])
-        assert run_bench(planned, listener) == 0
+            class Waited(Listener):
+                def note(self, text):
+                    super().note(text)
+                    if text == f"{key}: another process is at it; this one waits":
+                        then(key)
+                        other.close()
+
+            listener = Waited()
+            return run_bench(planned, listener), listener
+
+    return run
+
+
+def test_a_cell_that_another_process_is_at_is_seen_to_last(planned, beside):
+    waited: list[str] = []
+    failed, listener = beside("bce", waited.append)
+    assert (failed, waited) == (0, keys(planned.out, "bce"))
     assert finished(planned.out) == ["asl", "cap", "bce"]
-    assert listener.lines.index(f"{key}: another process is at it; this one waits") > 1
+    assert listener.lines.index(f"{waited[0]}: another process is at it; this one waits") > 1
 
 
-def test_what_the_other_process_settled_is_not_run_again(planned, monkeypatch):
+def test_what_the_other_process_settled_is_not_run_again(planned, beside):
     """The other fails, and this one believes it."""
-    (key,) = keys(planned.out, "bce")
-    with ExitStack() as other:
-        other.enter_context(alone(planned.out / "cells" / f".{key}.lock"))
 
-        class Settles(Listener):
-            def note(self, text):
-                super().note(text)
-                if "another process is at it" in text:
-                    done = json.loads((planned.out / "results.jsonl").read_text().splitlines()[0])
-                    record = done | {"key": key, "method": "bce", "status": "failed", "message": "no luck"}
-                    with (planned.out / "results.jsonl").open("a") as file:
-                        file.write(json.dumps(record) + "\n")
-                    other.close()
+    def fail(key):
+        done = json.loads((planned.out / "results.jsonl").read_text().splitlines()[0])
+        record = done | {"key": key, "method": "bce", "status": "failed", "message": "no luck"}
+        with (planned.out / "results.jsonl").open("a") as file:
+            file.write(json.dumps(record) + "\n")
 
-        listener = Settles()
-        monkeypatch.setattr("tagspread.bench.run.write_figures", lambda *_: [])
-        run_bench(planned, listener)
+    listener = beside("bce", fail)[1]
     assert finished(planned.out) == ["asl", "cap", "bce"]
     assert not any("bce" in line for line in listener.cells)
 

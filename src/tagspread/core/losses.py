@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from tagspread.errors import TagspreadError, check_choice
 
+WHAT_TARGETS_ARE = "give 1 (present), 0 (absent), -1 (ignored) or a soft target between 0 and 1."
 REDUCTIONS = ("sum", "mean", "none")
 
 
@@ -79,6 +80,11 @@ def asl_loss(
     return _reduce(-(y * focal_pos * positive + (1 - y) * focal_neg * negative), w, reduction)
 
 
+def no_targets(values: Tensor) -> Tensor:
+    """Return where values are neither labels, nor soft ones, nor ignored."""
+    return ~((values == -1) | ((values >= 0) & (values <= 1)))
+
+
 def _prepare(logits: Tensor, targets: Tensor, weight: Tensor | None, reduction: str) -> tuple[Tensor, Tensor, Tensor]:
     """Check and widen; return logits and targets with 0 in the ignored places, and the weights."""
     check_choice("reduction", reduction, REDUCTIONS)
@@ -90,12 +96,10 @@ def _prepare(logits: Tensor, targets: Tensor, weight: Tensor | None, reduction: 
             f"logits have shape {tuple(logits.shape)} but targets {tuple(targets.shape)}; give one target per logit."
         )
     if targets.device.type == "cpu":  # on an accelerator this look would stall the device at every step
-        wrong = ~((targets == -1) | ((targets >= 0) & (targets <= 1)))
+        wrong = no_targets(targets)
         if bool(wrong.any()):
-            raise TagspreadError(
-                f"targets hold {targets[wrong][0].item()} at {tuple(wrong.nonzero()[0].tolist())}; "
-                "give 1 (present), 0 (absent), -1 (ignored) or a soft target between 0 and 1."
-            )
+            place = tuple(wrong.nonzero()[0].tolist())
+            raise TagspreadError(f"targets hold {targets[wrong][0].item()} at {place}; {WHAT_TARGETS_ARE}")
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
     known = targets >= 0
     w = known.to(dtype)

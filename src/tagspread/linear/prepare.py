@@ -34,7 +34,7 @@ class Scaling:
             matrices: dense arrays, or scipy matrices of compressed rows.
             standardize: bring each feature of dense rows to mean 0 and variance 1. Features of sparse rows are divided
                 by their spread and then, like all that are not standardised, by one number. Sparse rows of one
-                common length, such as those of TF-IDF, were scaled with care: a rare word would outweigh all others.
+                common length, such as those of TF-IDF, are only divided by that: a rare word would outweigh all others.
         """
         width, count = matrices[0].shape[1], sum(matrix.shape[0] for matrix in matrices)
         total, square = np.zeros(width), np.zeros(width)

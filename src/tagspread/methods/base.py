@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
+from tagspread.core.losses import WHAT_TARGETS_ARE, no_targets
 from tagspread.core.thresholds import class_counts
 from tagspread.errors import TagspreadError
 
@@ -181,11 +182,9 @@ def check_targets(method: Method, found: object, scores: Tensor) -> Targets:
                 f"{rule} returned targets whose {part} is {shape}; give a tensor of the scores' shape, "
                 f"{tuple(scores.shape)}."
             )
-    if bool((wrong := ~((found.labels == -1) | ((found.labels >= 0) & (found.labels <= 1)))).any()):
-        raise TagspreadError(
-            f"{rule} returned targets that hold {found.labels[wrong][0].item():g}; give 1 (present), 0 (absent), "
-            "-1 (ignored) or a soft target between 0 and 1."
-        )
+    if bool((wrong := no_targets(found.labels)).any()):
+        value = found.labels[wrong][0].item()
+        raise TagspreadError(f"{rule} returned targets that hold {value:g}; {WHAT_TARGETS_ARE}")
     if found.weight is not None and not bool((found.weight.isfinite() & (found.weight >= 0)).all()):
         raise TagspreadError(f"{rule} returned targets with a weight that is negative or not finite; give 0 or more.")
     return found
