@@ -81,11 +81,13 @@ def test_docs_table_of_heads_has_the_results_figures(made):
 
 
 def test_docs_have_the_figures_of_both_presets():
-    """Seed 1, and mean and standard deviation of three where there are three."""
-    maps = {}
+    """Seed 1 as measured last, and mean and standard deviation of three, of one precision, where there are three."""
+    maps, last = {}, {}
     for line in map(json.loads, (KEPT / "voc" / "preset_runs.jsonl").read_text().splitlines()):
         if line["part"] == "val":
-            maps[line["backbone"], "default", line["p"], line["seed"]] = line["map"]
+            last[line["backbone"], "default", line["p"], line["seed"]] = line["map"]
+            if "last_layer" not in line:
+                maps[line["backbone"], "default", line["p"], line["seed"]] = line["map"]
     for line in map(json.loads, (KEPT / "voc" / "results.jsonl").read_text().splitlines()):
         if line["method"] == "cap" and not line["options"]:
             maps["resnet50_v1", "paper", line["p"], line["seed"]] = 100 * line["honest"]
@@ -93,6 +95,7 @@ def test_docs_have_the_figures_of_both_presets():
     assert len(documented) == 4
     for network, preset, *figures in documented:
         for k, p in enumerate((0.05, 0.1)):
-            found = [maps[key] for seed in (1, 2, 3) if (key := (network, preset.split(",")[0], p, seed)) in maps]
+            keys = [(network, preset.split(",")[0], p, seed) for seed in (1, 2, 3)]
+            found = [maps[key] for key in keys if key in maps]
             several = f"{np.mean(found):.2f} ± {np.std(found, ddof=1):.2f}" if len(found) == 3 else "not run"
-            assert figures[2 * k : 2 * k + 2] == [f"{found[0]:.2f}", several]
+            assert figures[2 * k : 2 * k + 2] == [f"{(maps | last)[keys[0]]:.2f}", several]
