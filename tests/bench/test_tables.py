@@ -30,7 +30,7 @@ SETUP |= {"backbone": "resnet50_v1", "data": {}, "settings": {}, "asked": {}}
 
 def cell(method, p, seed, **more):
     usual = {
-        "key": f"{method}{p}{seed}{more.get('variant', '')}",
+        "key": f"{method}-p{p}-s{seed}-{more.get('variant', '')}",
         "dataset": "voc",
         "method": method,
         "p": p,
@@ -128,15 +128,16 @@ def test_an_edited_method_takes_the_place_of_what_it_was(tmp_path):
     assert rows_of(build_tables("voc", [old, new], plans.planned())[0]) == {mine: ["30.00"]}
 
 
-def test_a_row_is_of_one_version_of_a_method(tmp_path):
-    """Seeds and shares that were run before the file was edited are none of the new row's."""
-    mine, plans = "my_rule.py:MyRule", Results(tmp_path)
+@pytest.mark.parametrize(("method", "name"), [("my_rule.py:MyRule", "my_rule.py:MyRule"), ("drml", "DRML")])
+def test_a_row_is_of_one_version_of_a_method(method, name, tmp_path):
+    """Seeds and shares that were run before its file or its settings changed are none of the new row's."""
+    plans = Results(tmp_path)
     old = {(p, seed): f"{p}-{seed}-old" for p in (0.05, 0.1) for seed in (1, 2)}
-    plans.plan([cell(mine, p, seed, key=key) for (p, seed), key in old.items()])
-    plans.plan([cell(mine, 0.05, 1, key="0.05-1-new"), cell("cap", 0.05, 1)])
-    records = [done(mine, p, seed, 0.3, key=key) for (p, seed), key in old.items()]
-    records += [done(mine, 0.05, 1, 0.7, key="0.05-1-new"), done("cap", 0.05, 1, 0.5)]
-    assert rows_of(build_tables("voc", records, plans.planned())[0]) == {"CAP": ["50.00"], mine: ["70.00"]}
+    plans.plan([cell(method, p, seed, key=key) for (p, seed), key in old.items()])
+    plans.plan([cell(method, 0.05, 1, key="0.05-1-new"), cell("cap", 0.05, 1)])
+    records = [done(method, p, seed, 0.3, key=key) for (p, seed), key in old.items()]
+    records += [done(method, 0.05, 1, 0.7, key="0.05-1-new"), done("cap", 0.05, 1, 0.5)]
+    assert rows_of(build_tables("voc", records, plans.planned())[0]) == {"CAP": ["50.00"], name: ["70.00"]}
 
 
 def test_methods_of_one_name_in_two_folders_are_told_apart():

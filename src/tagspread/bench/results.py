@@ -11,7 +11,6 @@ from typing import Any
 
 from tagspread.errors import TagspreadError
 from tagspread.locks import alone
-from tagspread.methods import METHODS
 
 Record = dict[str, Any]
 
@@ -113,7 +112,7 @@ class Results:
 def place_of(cell: Record) -> tuple[Any, ...]:
     """Return where a cell stands in its table; there is one cell in a place, the last that was asked for.
 
-    A method of the user's own changes its cells' keys when its file is edited, and not their places.
+    A method changes its cells' keys when its file is edited or a release gives it other settings, and not their places.
     """
     return (*(cell[name] for name in ("dataset", "method", "variant", "p", "seed")), cell["setup"]["id"])
 
@@ -123,14 +122,18 @@ def row_of(cell: Record) -> tuple[str, str, str]:
     return cell["setup"]["id"], cell["method"], cell["variant"]
 
 
-def versions(cells: Iterable[Record]) -> dict[tuple[str, str, str], str]:
-    """Return, of rows of the user's own methods, which version of the file they are of."""
-    return {row_of(cell): _version(cell) for cell in cells if cell["method"] not in METHODS}
+def versions(cells: Iterable[Record]) -> dict[tuple[str, ...], str]:
+    """Return of which version of its method each row is: one's own file, or what a release says the method needs."""
+    return {_alike(cell): _version(cell) for cell in cells}
 
 
-def is_current(cell: Record, now: dict[tuple[str, str, str], str]) -> bool:
+def is_current(cell: Record, now: dict[tuple[str, ...], str]) -> bool:
     """Return whether a cell is of the version that its row is of: a mean over two versions means nothing."""
-    return now.get(row_of(cell), _version(cell)) == _version(cell)
+    return now.get(_alike(cell), _version(cell)) == _version(cell)
+
+
+def _alike(cell: Record) -> tuple[str, ...]:
+    return *row_of(cell), json.dumps(cell["options"], sort_keys=True)  # a chosen threshold may differ along a row
 
 
 def _version(cell: Record) -> str:
