@@ -222,7 +222,7 @@ class Silent(nn.Module):
         return torch.stack([bright, (bright - 0.5).clamp(min=0)], 1)
 
 
-def test_features_are_those_of_the_plain_view_and_standardised_by_the_labelled_part():
+def test_features_are_those_of_the_plain_view_and_standardised_by_the_labelled_part(silent, tmp_path):
     """A feature that never varies among the labelled is only centred: in the pile it may speak up."""
     store = TensorStore(
         np.full((4, 3, 2, 2), [[[[10]]], [[[30]]], [[[250]]], [[[0]]]], dtype=np.uint8), torch.device("cpu")
@@ -231,12 +231,19 @@ def test_features_are_those_of_the_plain_view_and_standardised_by_the_labelled_p
     network = build_network("small", 1, weights="none", normalize="none")
     head = DualRelation(2, 1)
     network.backbone, network.head = Silent(), head  # type: ignore[assignment]
-    seen = on_features(network, problem, make_config("paper", method="drml"), torch.device("cpu"))
+    seen = on_features(network, problem, make_config("paper", method="drml"), torch.device("cpu"), tmp_path, silent)
     expected = [[value / 255, max(0.0, value / 255 - 0.5)] for value in (10, 30, 250, 0)]
     np.testing.assert_allclose(seen.store.batch(np.arange(4)), expected, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(head.centre.numpy(), [20 / 255, 0], rtol=1e-5)
     np.testing.assert_allclose(head.spread.numpy(), [10 / 255, 1], rtol=1e-4)
     assert seen.fingerprint() == problem.fingerprint()
+
+
+def test_a_frozen_network_sees_pictures_like_those_it_was_trained_on():
+    """The paper feeds them as they are, which a network that is trained gets used to; a frozen one cannot."""
+    assert make_config("paper").normalize == "none"
+    assert make_config("paper", method="drml").normalize == "weights"
+    assert make_config("paper", method="drml", normalize="none").normalize == "none"  # who asks for it gets it
 
 
 # --- a run ---
@@ -288,6 +295,20 @@ def test_a_run_trains_the_head_on_a_frozen_network_and_can_be_stopped(
     parts = train_in_two_parts(small_problem, config, tmp_path / "parts", 11, silent, monkeypatch)
     assert_same(saved(run.path), saved(parts.path))
     assert_same(load_file(run.path / "model.safetensors"), load_file(parts.path / "model.safetensors"))
+
+
+def test_a_second_run_finds_the_features_of_the_first(small_problem, tiny, silent, tmp_path, monkeypatch):
+    config, cache = tiny(method_options=OPTIONS, **RUN), tmp_path / "cache"
+    first = run_training(small_problem, config, tmp_path / "first", watcher=silent, cache=cache)
+    (kept,) = cache.glob("features-*.npy")
+    assert np.load(kept).shape[0] == len(small_problem.store)
+    assert not list(first.path.glob("features-*"))
+    np.lib.format.open_memmap(kept, mode="r+")[:] = 0  # blind: who looks again would see
+    second = run_training(small_problem, config, tmp_path / "second", watcher=silent, cache=cache)
+    assert [kept] == list(cache.glob("features-*.npy"))
+    centre = load_file(second.path / "model.safetensors")["head.centre"]
+    assert not centre.any()
+    assert load_file(first.path / "model.safetensors")["head.centre"].any()
 
 
 @pytest.mark.parametrize(

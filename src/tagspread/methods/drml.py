@@ -83,6 +83,7 @@ class DRML(Method):
     recipe: ClassVar[dict[str, Any]] = {
         "start": "warmup", "warmup_epochs": 0, "epochs": 150, "batch": 128, "batch_labeled": 64, "head": "linear",
         "ema_decay": 0.0, "evaluate_every": 10,
+        "normalize": "weights",  # a frozen network cannot get used to pictures unlike those it was trained on
     }  # fmt: skip
     moved: float = 0.1
     after: float = 0.34

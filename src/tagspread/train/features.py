@@ -19,8 +19,11 @@ from torch import Tensor
 from tagspread.data.store import Store
 from tagspread.errors import TagspreadError
 from tagspread.locks import alone
+from tagspread.train.config import TrainConfig
+from tagspread.train.console import Watcher
+from tagspread.train.folder import RunFolder
 from tagspread.train.problem import Problem
-from tagspread.train.score import score
+from tagspread.train.score import resolve_precision, score
 from tagspread.vision.backbones import TagNet
 
 ROWS_AT_ONCE = 1024  # between two notes of how far it is
@@ -74,6 +77,27 @@ def embed(
         return torch.from_numpy(np.array(kept))
 
 
+def kept_features(
+    kept: Path,
+    network: TagNet,
+    problem: Problem,
+    rows: np.ndarray,
+    config: TrainConfig,
+    device: torch.device,
+    watcher: Watcher,
+    *,
+    mirror: bool = False,
+) -> tuple[Tensor, Path]:
+    """Return the features of these pictures of the problem on the device, and the file in ``kept`` that has them."""
+    precision = resolve_precision(device, config.precision)
+    file = feature_file(kept, problem, network, rows, mirror=mirror, precision=precision)
+    seen = embed(
+        network, problem.store, rows, device, batch=config.score_batch, precision=precision, mirror=mirror,
+        file=file, progress=watcher.embedding,
+    )  # fmt: skip
+    return seen.to(device), file
+
+
 def feature_file(
     folder: Path, problem: Problem, network: TagNet, rows: np.ndarray, *, mirror: bool, precision: str = "auto"
 ) -> Path:
@@ -89,7 +113,9 @@ def feature_file(
 
 
 def forget_others(files: Sequence[Path]) -> None:
-    """Remove the features that lie beside these, of pictures, networks or sizes that came before."""
+    """In a run's folder, remove the features beside these, of pictures, networks or sizes that came before."""
+    if not RunFolder(files[0].parent).is_run:  # a cache is for many
+        return
     for other in files[0].parent.glob("features-*.npy"):
         if other not in files:
             for file in (other, _note(other), _lock(other)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,8 +11,9 @@ from torch import Tensor, nn
 
 from tagspread.data.store import TensorStore
 from tagspread.train.config import TrainConfig
+from tagspread.train.console import Watcher
+from tagspread.train.features import forget_others, kept_features
 from tagspread.train.problem import Problem
-from tagspread.train.score import score
 from tagspread.vision.backbones import TagNet
 from tagspread.vision.dual_relation import DualRelation
 
@@ -30,13 +32,15 @@ class FeatureNet(TagNet):
         return pictures
 
 
-def on_features(network: TagNet, problem: Problem, config: TrainConfig, device: torch.device) -> Problem:
-    """Return the problem with features of the plain view for pictures; centre and scale the head by the labelled."""
-    network.to(device).eval()
-    rows = np.arange(len(problem.store))
-    seen = score(
-        network.features, problem.store, rows, device=device, batch=config.score_batch, precision=config.precision
-    ).clone()  # made in inference mode: a copy is an ordinary tensor again
+def on_features(
+    network: TagNet, problem: Problem, config: TrainConfig, device: torch.device, kept: Path, watcher: Watcher
+) -> Problem:
+    """Return the problem with features of the plain view for pictures; centre and scale the head by the labelled.
+
+    The features are kept in the folder ``kept``, and found there again.
+    """
+    seen, file = kept_features(kept, network, problem, np.arange(len(problem.store)), config, device, watcher)
+    forget_others([file])
     if isinstance(head := network.head, DualRelation):
         labelled = seen[torch.from_numpy(problem.labelled).to(device)]
         head.centre.copy_(labelled.mean(0))

@@ -27,11 +27,9 @@ from tagspread.methods import get_method
 from tagspread.methods.base import Method, Targets
 from tagspread.train.config import DEFAULT, TrainConfig
 from tagspread.train.console import Watcher
-from tagspread.train.features import embed, feature_file, forget_others
-from tagspread.train.folder import RunFolder
+from tagspread.train.features import forget_others, kept_features
 from tagspread.train.head import ROUNDS, apart_labels, probe_alone, set_head
 from tagspread.train.problem import Problem
-from tagspread.train.score import resolve_precision
 from tagspread.train.state import TrainState
 from tagspread.vision.backbones import TagNet
 
@@ -90,25 +88,14 @@ def as_features(
     train = np.concatenate([problem.labelled, problem.pile])
     # whichever of them are labelled or held out, they are found again in the cache
     in_order = np.sort(np.concatenate([train, problem.held_out]))
-    files: list[Path] = []
-    precision = resolve_precision(device, config.precision)
-
-    def look(rows: np.ndarray, mirror: bool) -> torch.Tensor:
-        files.append(feature_file(kept, problem, network, rows, mirror=mirror, precision=precision))
-        seen = embed(
-            network, problem.store, rows, device, batch=config.score_batch, precision=precision, mirror=mirror,
-            file=files[-1], progress=watcher.embedding,
-        )  # fmt: skip
-        return seen.to(device)
-
-    plain = look(everything, mirror=False)
-    views = [plain[torch.from_numpy(train).to(device)]]
+    plain, file = kept_features(kept, network, problem, everything, config, device, watcher)
+    views, files = [plain[torch.from_numpy(train).to(device)]], [file]
     if config.flip:  # what is only tested on is looked at as it is
         place = torch.from_numpy(np.searchsorted(in_order, train)).to(device)
-        views.append(look(in_order, mirror=True)[place])
+        mirrored, file = kept_features(kept, network, problem, in_order, config, device, watcher, mirror=True)
+        views, files = [*views, mirrored[place]], [*files, file]
     watcher.note(f"looked at {len(problem.store):,} pictures in {time.perf_counter() - began:.1f} s; kept in {kept}")
-    if RunFolder(kept).is_run:
-        forget_others(files)
+    forget_others(files)
     return replace(problem, store=TensorStore(plain, device), identity=problem.fingerprint()), views
 
 

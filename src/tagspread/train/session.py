@@ -175,7 +175,7 @@ def _ready(
     if config.mode == "head":
         learnt, views = as_features(network, problem, config, device, cache or folder.path, watcher)
     elif method.on_features:
-        learnt = on_features(network, problem, config, device)
+        learnt = on_features(network, problem, config, device, cache or folder.path, watcher)
     if learnt is not problem:
         student = FeatureNet(network)
     keep = partial(_keep_labelled_only, folder, network, student)
