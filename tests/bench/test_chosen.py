@@ -138,6 +138,26 @@ def test_the_study_in_small_and_a_second_call_chooses_nothing_anew(ask, bench, t
     assert not bench(request)[1].cells
 
 
+def test_a_study_that_was_stopped_while_it_chose_goes_on(ask, bench, monkeypatch):
+    request = ask(study="thresholds", methods=None, seeds=(1, 2))
+    chosen: list[int] = []
+
+    def once(warmup, *rest, **more):
+        if chosen:
+            raise KeyboardInterrupt
+        chosen.append(warmup.config.seed)
+        return choose(warmup, *rest, **more)
+
+    monkeypatch.setattr(work_module, "choose", once)
+    with pytest.raises(KeyboardInterrupt):
+        bench(request)
+    monkeypatch.undo()
+    failed, told = bench(request)
+    assert failed == 0
+    assert sum("held-out labelled pictures" in line for line in told.lines) == 1
+    assert len(told.cells) == 6
+
+
 def make_plain(method, threshold):
     return {} if threshold == {"plc": 0.6, "iat": 0.5}[method] else {"threshold": threshold}
 

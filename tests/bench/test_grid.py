@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from tagspread.bench import work as work_module
 from tagspread.bench.cells import figures, machine_name
@@ -50,8 +51,25 @@ def test_a_warm_up_with_another_loss_is_not_shared():
 
 def test_who_sets_labelled_pictures_apart_has_a_warm_up_of_its_own():
     config = voc(methods=("mat",)).config
-    assert starts_from_warmup(config("mat", 1))
-    assert not starts_from_warmup(config("mat", 1, {"apart": 0.2}))
+    common = config("asl", 2)  # whatever its seed
+    assert starts_from_warmup(config("mat", 1), common)
+    assert not starts_from_warmup(config("mat", 1, {"apart": 0.2}), common)
+
+
+def test_a_method_that_needs_another_warm_up_has_its_own(ask, bench, tmp_path):
+    rule = tmp_path / "rule.py"
+    rule.write_text(
+        "from tagspread.methods import get_method\n"
+        "class Rule(type(get_method('topk'))):\n"
+        "    recipe = {'warmup_epochs': 2, 'lr': 0.002}\n"
+    )
+    request = ask(methods=(f"{rule}:Rule",))
+    request.settings.pop("warmup_epochs")
+    assert [cell.config.method for cell in request.grid({}).cells()] == [f"{rule}:Rule"]
+    assert bench(request)[0] == 0
+    [record] = Results(request.out).read()
+    assert record["own"] == {"warmup_epochs": 2, "lr": 0.002}
+    assert record["curves"]["stage"].count("warmup") == 2
 
 
 def test_a_study_on_a_frozen_network_says_all_options():
@@ -81,10 +99,21 @@ def test_key_is_of_the_work_and_not_of_the_place(tmp_path):
     def key(**changes):
         return voc(methods=("cap",), shares=(0.1,), seeds=(1,), **changes).cells()[-1].key
 
-    for name, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
-        (tmp_path / name).write_bytes(content)
-    keys = [key(settings={"weights": str(tmp_path / name)}) for name in "abc"]
-    assert keys[0] == keys[1] != keys[2]
+    about = {"source": "here", "mean": "0.5 0.5 0.5", "std": "0.2 0.2 0.2"}
+    one, two = torch.ones(2, 3), torch.ones(3, 2)
+    files = [({"w": one}, about), ({"w": one}, about), ({"w": two}, about), ({"v": one}, about),
+             ({"w": one}, about | {"mean": "0.4 0.4 0.4"})]  # fmt: skip
+    for number, (tensors, metadata) in enumerate(files):
+        save_file(tensors, tmp_path / f"{number}.safetensors", metadata)
+    again = tmp_path / "1.safetensors"  # safetensors writes its remarks in any order
+    header, data = again.read_bytes()[8:].split(b"}}", 1)[0] + b"}}", again.read_bytes()[-24:]
+    turned = json.loads(header)
+    turned["__metadata__"] = dict(reversed(turned["__metadata__"].items()))
+    header = json.dumps(turned).encode()
+    again.write_bytes(len(header).to_bytes(8, "little") + header + data)
+    keys = [key(settings={"weights": str(tmp_path / f"{number}.safetensors")}) for number in range(len(files))]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 4
     different = [
         key(), key(preset="default"), key(settings={"weights": "none", "image_size": 256}), key(facts={"canvases": 5}),
         key(settings={"weights": "none", "method_options": {"keep_pos": 0.9}}),
@@ -115,7 +144,7 @@ def test_a_method_takes_the_options_it_has_and_the_others_stay_as_they_are():
         ({"shares": (5.0,)}, "between 0 and 1"),
         ({"shares": (0.0,)}, "between 0 and 1"),
         ({"settings": {"epoch": 3}}, "no setting 'epoch'"),
-        ({"settings": {"weights": "/no/such/file"}}, "cannot be read"),
+        ({"settings": {"weights": "/no/such/file"}}, "there is no file /no/such/file"),
         ({"preset": "papr"}, "paper"),
         ({"seeds": (-1,)}, "seed is -1"),
         (

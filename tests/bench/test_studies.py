@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
 from scipy.stats import binomtest
 
 from tagspread.bench.figures import eta, write_figures
@@ -103,6 +104,11 @@ def test_figures_are_drawn_for_what_there_is(tmp_path, y):
     assert drawn(tmp_path) == [f"{name}.{ending}" for name in names for ending in ("png", "svg")]
 
 
+def bars(figure):
+    segments = [s for c in figure.axes[0].collections if isinstance(c, LineCollection) for s in c.get_segments()]
+    return [segment for segment in segments if np.isfinite(segment).all() and len(segment)]
+
+
 def test_figure_3_compares_the_same_seeds():
     records = [record("cap", 0.1, 1, 0.5), record("cap", 0.1, 2, 0.9)]  # the table's CAP has one seed more
     records += [record("cap", 0.1, 1, 0.6, {"keep_pos": 0.9}, "keep_pos=0.9")]
@@ -110,12 +116,15 @@ def test_figure_3_compares_the_same_seeds():
     assert figure is not None
     assert np.array(figure.axes[0].lines[0].get_xydata()) == pytest.approx(np.array([[0.9, 60.0], [1.0, 50.0]]))
     assert figure.get_suptitle().endswith("seed 1")
+    assert not bars(figure)  # one seed has no spread
     other = [record("cap", 0.1, seed, 0.9, {"keep_pos": 0.9}, "keep_pos=0.9") for seed in (2,)]
     elsewhere = eta([*records, other[0] | {"setup": other[0]["setup"] | {"id": "other"}}, *records[2:]])
     assert elsewhere is not None
     assert np.array(elsewhere.axes[0].lines[0].get_xydata())[1] == pytest.approx([1.0, 50.0])
     more = eta([*records, *other, record("cap", 0.1, 1, 0.7, {"keep_pos": 0.8}, "keep_pos=0.8")])
     assert more is not None  # seed 2 lacks a point
+    both = eta([*records, *other])
+    assert len(bars(both)) == 2 * 2  # points, protocols
     assert np.array(more.axes[0].lines[0].get_ydata()) == pytest.approx(np.array([70.0, 60.0, 50.0]))
 
 

@@ -6,17 +6,21 @@ import json
 import re
 import sys
 from importlib import resources
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tagspread.bench import run as run_module
 from tagspread.bench.grid import PAPER_METHODS, SHARES
 from tagspread.bench.literature import published
 from tagspread.bench.results import Results
+from tagspread.bench.run import Request, write_all
 from tagspread.bench.tables import MISSING, Entry, build_tables, machine_notes, signed
 from tagspread.bench.writing import comma_separated, html, markdown, write_tables
+from tests.bench.conftest import Listener
 
 SETUP = {
     "id": "abc",
@@ -129,15 +133,45 @@ def test_an_edited_method_takes_the_place_of_what_it_was(tmp_path):
 
 
 @pytest.mark.parametrize(("method", "name"), [("my_rule.py:MyRule", "my_rule.py:MyRule"), ("drml", "DRML")])
-def test_a_row_is_of_one_version_of_a_method(method, name, tmp_path):
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_a_row_is_of_one_version_of_a_method(method, name, is_planned, tmp_path):
     """Seeds and shares that were run before its file or its settings changed are none of the new row's."""
     plans = Results(tmp_path)
-    old = {(p, seed): f"{p}-{seed}-old" for p in (0.05, 0.1) for seed in (1, 2)}
-    plans.plan([cell(method, p, seed, key=key) for (p, seed), key in old.items()])
-    plans.plan([cell(method, 0.05, 1, key="0.05-1-new"), cell("cap", 0.05, 1)])
-    records = [done(method, p, seed, 0.3, key=key) for (p, seed), key in old.items()]
-    records += [done(method, 0.05, 1, 0.7, key="0.05-1-new"), done("cap", 0.05, 1, 0.5)]
+    old = {(p, seed): {"key": f"{p}-{seed}-old", "version": "old"} for p in (0.05, 0.1) for seed in (1, 2)}
+    new: Any = {"key": "0.05-1-new", "version": "new", "options": {"keep": 0.5}}  # a preset's, which make no variant
+    if is_planned:
+        plans.plan([cell(method, p, seed, **facts) for (p, seed), facts in old.items()])
+        plans.plan([cell(method, 0.05, 1, **new), cell("cap", 0.05, 1)])
+    records = [done(method, p, seed, 0.3, **facts) for (p, seed), facts in old.items()]
+    records += [done(method, 0.05, 1, 0.7, **new), done("cap", 0.05, 1, 0.5)]
     assert rows_of(build_tables("voc", records, plans.planned())[0]) == {"CAP": ["50.00"], name: ["70.00"]}
+
+
+def test_cells_that_do_not_say_their_version_are_shown():
+    """Records of a folder that is older than versions."""
+    planned = [cell("cap", 0.05, seed, version="now") for seed in (1, 2)]
+    records = [done("cap", 0.05, 1, 0.6), done("cap", 0.05, 2, 0.8, version="now")]
+    assert rows_of(build_tables("voc", records, planned)[0]) == {"CAP": ["70.00 ± 14.14"]}
+
+
+def test_figures_and_notes_are_of_the_same_cells_as_the_tables(tmp_path, monkeypatch):
+    results = Results(tmp_path)
+    monkeypatch.setattr(run_module, "write_figures", lambda out, records, study: [f"drew {len(records)}"])
+    results.plan([cell("cap", 0.05, 1, key="new", version="new")])
+    for key, value in (("old", 0.3), ("new", 0.9)):
+        results.append(done("cap", 0.05, 1, value, key=key, version=key))
+    listener = Listener()
+    write_all(Request("voc", tmp_path), listener)
+    assert listener.lines[-1] == "drew 1"
+    assert "Measured on X: 1 cell, 1.0 minutes" in (tmp_path / "table.md").read_text()
+
+
+def test_settings_of_a_methods_own_are_said_below_the_table():
+    own = {"batch": 128, "normalize": "weights"}
+    records = [done("drml", 0.05, seed, 0.5, own=own) for seed in (1, 2)] + [done("cap", 0.05, 1, 0.7, own={})]
+    assert build_tables("voc", records, [])[0].notes[1:] == [
+        "DRML has settings of its own: batch=128, normalize=weights."
+    ]
 
 
 def test_methods_of_one_name_in_two_folders_are_told_apart():
@@ -242,4 +276,12 @@ def test_without_jinja_the_other_two_are_written(tmp_path, monkeypatch):
 
 
 def test_machines_are_named_with_their_time():
-    assert machine_notes(some_tables()[1]) == ["Measured on X: 3 cells in 3.0 minutes (tagspread 0, torch 2)."]
+    records = some_tables()[1]
+    assert machine_notes(records) == [
+        "Measured on X: 3 cells, 3.0 minutes if they are added up (tagspread 0, torch 2)."
+    ]
+    records += [done("iat", 0.05, 1, 0.6) | {"machine": "Y"}, done("bce", 0.05, 2, 0.6) | {"machine": "Y"}]
+    assert [note.partition(",")[0] for note in machine_notes(records)] == [
+        "Measured on X: 3 cells (BCE",
+        "Measured on Y: 2 cells (BCE",
+    ]

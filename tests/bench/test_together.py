@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
 from tagspread.bench.run import run_bench
+from tagspread.bench.work import GridRun
 from tagspread.locks import Needed, alone
 
 from .conftest import Listener
@@ -75,6 +77,24 @@ def test_what_the_other_process_settled_is_not_run_again(planned, beside):
     listener = beside("bce", fail)[1]
     assert finished(planned.out) == ["asl", "cap", "bce"]
     assert not any("bce" in line for line in listener.cells)
+
+
+def test_what_failed_elsewhere_while_this_one_was_busy_is_not_run_again(planned, bench, monkeypatch):
+    (key,) = keys(planned.out, "bce")
+    run_one = GridRun._run_one
+
+    def meanwhile(self, cell, problem):
+        record = run_one(self, cell, problem)
+        if cell.config.method == "asl":
+            self.results.append(record | {"key": key, "method": "bce", "status": "failed", "message": "no luck"})
+        return record
+
+    monkeypatch.setattr(GridRun, "_run_one", meanwhile)
+    assert bench(planned)[0] == 1
+    assert finished(planned.out) == ["asl", "bce", "cap"]
+    monkeypatch.undo()
+    bench(replace(planned, retry_failed=True))
+    assert finished(planned.out) == ["asl", "bce", "cap", "bce"]
 
 
 @pytest.mark.parametrize("still_needed", [False, True])

@@ -1,5 +1,6 @@
 """A head on a frozen network: an ordinary run, with settings chosen on the labelled part and features kept."""
 
+import copy
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from tagspread.methods import get_method
 from tagspread.train import features, head_mode
 from tagspread.train.config import make_config
 from tagspread.train.console import Watcher
-from tagspread.train.features import embed, feature_file
+from tagspread.train.features import embed, feature_file, forget_others
 from tagspread.train.score import score
 from tagspread.train.session import run_training
 from tagspread.vision.backbones import build_network
@@ -90,18 +91,24 @@ def test_embedding_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     assert torch.allclose(whole, network.eval().features(problem.store.batch(rows)), atol=1e-5)
     mirrored = embed(network, problem.store, rows, cpu, mirror=True)
     assert torch.allclose(mirrored, network.features(problem.store.batch(rows).flip(-1)), atol=1e-5)
-    file = feature_file(tmp_path, problem, network, rows, mirror=False)
-    assert file != feature_file(tmp_path, problem, network, rows, mirror=True)
-    assert file != feature_file(tmp_path, problem, network, rows[::-1], mirror=False)
-    assert file != feature_file(tmp_path, problem, build_network("small", 3, weights="none"), rows, mirror=False)
+    file = feature_file(tmp_path, problem, network, rows, mirror=False, precision="fp32")
+    assert file != feature_file(tmp_path, problem, network, rows, mirror=True, precision="fp32")
+    assert file != feature_file(tmp_path, problem, network, rows[::-1], mirror=False, precision="fp32")
+    others = [build_network("small", 3, weights="none"), copy.deepcopy(network)]
+    convolution = [part for part in others[1].backbone.modules() if isinstance(part, torch.nn.Conv2d)][1]
+    convolution.stride = (1, 1)  # the same tensors, and another network
+    for other in others:
+        assert file != feature_file(tmp_path, problem, other, rows, mirror=False, precision="fp32")
 
     assert file != feature_file(tmp_path, problem, network, rows, mirror=False, precision="bf16")
     some = tmp_path / "some.png"
     some.write_bytes(b"1")
     files = [some] * len(problem.store)
-    before = feature_file(tmp_path, replace(problem, files=files), network, rows, mirror=False)
+    before = feature_file(tmp_path, replace(problem, files=files), network, rows, mirror=False, precision="fp32")
     os.utime(some, (0, 0))  # whoever has touched it may have changed it
-    assert before != feature_file(tmp_path, replace(problem, files=files), network, rows, mirror=False)
+    assert before != feature_file(
+        tmp_path, replace(problem, files=files), network, rows, mirror=False, precision="fp32"
+    )
 
     def stop(done, total):
         if done >= 32:
@@ -115,12 +122,23 @@ def test_embedding_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     assert torch.equal(found, whole)
 
 
+def test_a_run_forgets_former_features_and_nothing_of_the_users(tmp_path):
+    names = [f"features-{digit * 16}" for digit in "ab"] + ["features-train", "features-2024"]
+    for name in names:
+        (tmp_path / f"{name}.npy").write_bytes(b"")
+    forget_others([tmp_path / f"{names[0]}.npy"])
+    assert len(list(tmp_path.iterdir())) == 4  # no run: a cache that is shared
+    (tmp_path / "config.json").write_text('{"tagspread": "0"}')
+    forget_others([tmp_path / f"{names[0]}.npy"])
+    assert {file.stem for file in tmp_path.glob("*.npy")} == {names[0], "features-train", "features-2024"}
+
+
 def test_several_may_need_the_same_features(tmp_path, monkeypatch):
     monkeypatch.setattr(features, "ROWS_AT_ONCE", 8)
     problem, rows = make_problem(train=60, test=10, labelled=20), np.arange(70)
     network, cpu = build_network("small", 3, weights="none").eval(), torch.device("cpu")
     whole, seen = embed(network, problem.store, rows, cpu), []
-    file = feature_file(tmp_path, problem, network, rows, mirror=False)
+    file = feature_file(tmp_path, problem, network, rows, mirror=False, precision="fp32")
 
     def one(_):
         return embed(network, problem.store, rows, cpu, file=file, progress=lambda done, _: seen.append(done))

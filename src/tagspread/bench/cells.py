@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from tagspread._version import __version__
-from tagspread.bench.results import Record
+from tagspread.bench.places import Record
 from tagspread.errors import TagspreadError
 from tagspread.methods import find_method
 from tagspread.methods.from_file import text_of
@@ -51,7 +51,7 @@ class Cell:
         preset: what ``config`` started from.
         config: every setting of the run.
         common: the settings that all methods of the grid begin from; a method's own recipe comes on top.
-        weights: digest of the weights' file, or what stands for it.
+        weights: digest of the weights, or what stands for it.
         facts: what else makes the data set this one.
         asked: settings that the user gave, for the table's title; they are in ``common`` already.
     """
@@ -70,8 +70,22 @@ class Cell:
         """Name of the cell and of its folder: the same for the same work, on any machine."""
         named = f"{self.dataset}-{self.preset}-{self.config.method}-p{self.p:g}-s{self.config.seed}"
         named = re.sub(r"[^\w.-]+", "_", named)  # a method of the user's own is named by its file
-        own = [_changed(self.config, self.common), text_of(self.config.method)]
-        return f"{named}-{_digest([self.setup['id'], self.options, *own])}"
+        return f"{named}-{_digest([self.setup['id'], self.options, self.own, text_of(self.config.method)])}"
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The settings that are not the table's, as the method needs others to be itself."""
+        return _changed(self.config, self.common)
+
+    @property
+    def version(self) -> str:
+        """What the method is by now, whatever options are tried: its file, its settings, the preset's options."""
+        return _digest([self.own, text_of(self.config.method), self._usual_options])
+
+    @property
+    def _usual_options(self) -> dict[str, Any]:
+        preset = make_config(self.preset, method=self.config.method).method_options
+        return all_options(self.config.method, preset)
 
     @cached_property
     def setup(self) -> Record:
@@ -96,18 +110,19 @@ class Cell:
     @property
     def variant(self) -> str:
         """What the method does here that it does not do in the preset; empty for the method as it is."""
-        usual = make_config(self.preset, method=self.config.method).method_options
+        usual = self._usual_options
         return ", ".join(
             f"{name}={value:g}" if isinstance(value, int | float) else f"{name}={value}"
             for name, value in all_options(self.config.method, self.config.method_options).items()
-            if value != all_options(self.config.method, usual)[name]
+            if value != usual[name]
         )
 
     def identity(self) -> Record:
         """Return what a table needs to know of the cell before it is run."""
         return {
             "key": self.key, "dataset": self.dataset, "method": self.config.method, "p": self.p,
-            "seed": self.config.seed, "variant": self.variant, "options": self.options, "setup": self.setup,
+            "seed": self.config.seed, "variant": self.variant, "options": self.options, "own": self.own,
+            "version": self.version, "setup": self.setup,
         }  # fmt: skip
 
 
@@ -134,19 +149,6 @@ def plain_options(method: str, given: dict[str, Any]) -> dict[str, Any]:
     """
     usual = all_options(method, {})
     return {name: value for name, value in given.items() if name not in usual or value != usual[name]}
-
-
-def digest_of_weights(weights: str) -> str:
-    """Return the start of the SHA-256 of a weights' file; a name such as ``none`` stands for itself."""
-    if weights in ("none", "pretrained"):
-        return weights
-    try:
-        with Path(weights).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:12]
-    except OSError as error:
-        raise TagspreadError(
-            f"weights: {weights} cannot be read ({error.strerror}); give a file, pretrained or none."
-        ) from None
 
 
 def machine_name(device: torch.device) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tagspread.bench.chosen import BY_LABELS
-from tagspread.bench.results import Record
+from tagspread.bench.places import Record
 from tagspread.bench.studies import KEEP_NEG, KEEP_POS, read_label_study
 from tagspread.bench.tables import describe, row_name
 from tagspread.errors import TagspreadError
@@ -98,7 +98,8 @@ def proportions(study: dict[str, Any] | None) -> Figure | None:
                       label=label)  # fmt: skip
         axis.scatter(range(shown), [100 * split["true"][k] for k in order], marker="_", s=110, lw=2, color=TRUTH,
                      zorder=3, label="true in the pile")  # fmt: skip
-        axis.set_title(f"p = {split['p']:g}: {split['n']:,} labelled, {split['m']:,} in the pile", loc="left")
+        sizes = f"{split['n']:,} labelled, {split['m']:,} in the pile"
+        axis.set_title(f"p = {split['p']:g}, seed {split['seed']}: {sizes}", loc="left")
         axis.set_ylabel("share of pictures (%)")
         # by square roots: one very frequent class leaves the others room
         axis.set_yscale("function", functions=(lambda v: np.sqrt(np.maximum(v, 0)), np.square))
@@ -168,7 +169,8 @@ def eta(records: Sequence[Record]) -> Figure | None:
                 found: dict[float, list[float]] = {value: [] for value in sorted({_ends(r)[end] for r in here})}
                 for r in here:
                     found[_ends(r)[end]].append(100 * r[protocol])
-                spread = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in found.values()]
+                # one seed has no spread, which is not a spread of nothing
+                spread = [statistics.stdev(values) if len(values) > 1 else np.nan for values in found.values()]
                 axis.errorbar(list(found), [statistics.fmean(values) for values in found.values()], spread, marker="o",
                               color=colour, ms=4, lw=1.6, elinewidth=1, capsize=2.5, label=f"p = {share:g}, {kind}",
                               **look)  # fmt: skip

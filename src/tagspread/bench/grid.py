@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tagspread.bench.cells import Cell, all_options, digest_of_weights, plain_options
+from tagspread.bench.cells import Cell, all_options, plain_options
 from tagspread.bench.chosen import BY_LABELS, Choice, Split, Unchosen, split_of
 from tagspread.demo import SETTINGS as DEMO_SETTINGS
 from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.methods import METHODS, find_method, get_method
 from tagspread.train.config import TrainConfig, make_config
+from tagspread.train.same import same_before_pile
+from tagspread.vision.weights import digest_of_weights
 
 SHARES = (0.05, 0.1, 0.15, 0.2)  # labelled shares of the paper
 PAPER_METHODS = (
@@ -102,8 +104,9 @@ class Grid:
         """
         wanted: list[tuple[str, dict[str, Any] | None]] = [(name, None) for name in self.methods]
         wanted += list(self.variants)
-        begun = [*wanted, *((name, None) for name in self.tuned)]
-        if WARMUP not in self.methods and any(starts_from_warmup(self.config(name, 1, opts)) for name, opts in begun):
+        begun = [self.config(name, 1, options) for name, options in (*wanted, *((name, None) for name in self.tuned))]
+        common = self.config(WARMUP, 1)
+        if WARMUP not in self.methods and any(starts_from_warmup(config, common) for config in begun):
             wanted.insert(0, (WARMUP, None))
         wanted.sort(key=lambda one: one[0] != WARMUP)
         cells: dict[str, Cell] = {}
@@ -139,14 +142,15 @@ class Grid:
         ]
 
 
-def starts_from_warmup(config: TrainConfig) -> bool:
-    """Whether a run begins with the same warm-up as all others, and can therefore take it from another run."""
+def starts_from_warmup(config: TrainConfig, common: TrainConfig) -> bool:
+    """Whether a run begins with the warm-up that ``common`` is, and can therefore take it from that run."""
     method = find_method(config.method)
     begins = config.start == "warmup" and config.warmup_epochs > 0 and config.mode != "head"
     same_loss = (method.labelled_loss or config.loss) == WARMUP
     # who sets labelled pictures apart must not start from a network that has seen their labels
     apart = get_method(config.method, **config.method_options).share_apart > 0
-    return begins and method.uses_pile and method.shares_warmup and same_loss and not apart
+    shared = method.uses_pile and method.shares_warmup and same_loss and not apart
+    return begins and shared and same_before_pile(config, common)
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:

@@ -9,10 +9,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tagspread.bench.places import Record, is_current, place_of, versions
 from tagspread.errors import TagspreadError
 from tagspread.locks import alone
-
-Record = dict[str, Any]
 
 
 class Results:
@@ -56,7 +55,7 @@ class Results:
                 os.fsync(file.fileno())
 
     def planned(self) -> list[Record]:
-        """Return every cell that was ever asked for in this folder, run or not."""
+        """Return the cells that were asked for in this folder, run or not, as their methods are by now."""
         return [cell | {"key": key} for key, cell in self._plan()["cells"].items()]
 
     @property
@@ -107,37 +106,6 @@ class Results:
             return b""
         except OSError as error:
             raise TagspreadError(f"{self.file} cannot be read ({error.strerror}); give another --out.") from None
-
-
-def place_of(cell: Record) -> tuple[Any, ...]:
-    """Return where a cell stands in its table; there is one cell in a place, the last that was asked for.
-
-    A method changes its cells' keys when its file is edited or a release gives it other settings, and not their places.
-    """
-    return (*(cell[name] for name in ("dataset", "method", "variant", "p", "seed")), cell["setup"]["id"])
-
-
-def row_of(cell: Record) -> tuple[str, str, str]:
-    """Return in which row of which table a cell stands."""
-    return cell["setup"]["id"], cell["method"], cell["variant"]
-
-
-def versions(cells: Iterable[Record]) -> dict[tuple[str, ...], str]:
-    """Return of which version of its method each row is: one's own file, or what a release says the method needs."""
-    return {_alike(cell): _version(cell) for cell in cells}
-
-
-def is_current(cell: Record, now: dict[tuple[str, ...], str]) -> bool:
-    """Return whether a cell is of the version that its row is of: a mean over two versions means nothing."""
-    return now.get(_alike(cell), _version(cell)) == _version(cell)
-
-
-def _alike(cell: Record) -> tuple[str, ...]:
-    return *row_of(cell), json.dumps(cell["options"], sort_keys=True)  # a chosen threshold may differ along a row
-
-
-def _version(cell: Record) -> str:
-    return str(cell["key"].rpartition("-")[2])  # the same for all shares and seeds of a row
 
 
 def write_file(file: Path, text: str) -> None:

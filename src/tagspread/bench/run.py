@@ -14,6 +14,7 @@ from tagspread.bench.chosen import FILE, Choices, chosen_rows
 from tagspread.bench.datasets import Problems, Source, load
 from tagspread.bench.figures import DRAWN, write_figures
 from tagspread.bench.grid import SHARES, WARMUP, Grid, in_order
+from tagspread.bench.places import Record, current
 from tagspread.bench.results import Results
 from tagspread.bench.studies import STUDIES, Study, write_label_study
 from tagspread.bench.tables import build_tables
@@ -107,22 +108,31 @@ def run_bench(request: Request, watcher: Watcher) -> int:
     unchosen = grid.unchosen(choices.read())
     now = [split for split in unchosen if request.retry_failed or work.status(split.rows[0]["key"]) != "failed"]
     if not request.dry_run:
+        # before anything else is left in the folder, so that it is known again as a grid's
+        results.plan(_asked(grid, choices), data)
         work.choose(now, opened)
-    known = choices.read()
-    cells, rows = grid.cells(known), [row for split in grid.unchosen(known) for row in split.rows]
+    cells = grid.cells(choices.read())
     pending = work.pending(cells, request.retry_failed)
     if request.dry_run:
         show_plan(cells, pending, work, watcher)
         if now:
             watcher.note(f"thresholds of {counted(len(now), 'split')}: chosen first; their cells come on top")
         return 0
-    results.plan([*(cell.identity() for cell in cells), *rows], data)
+    asked = _asked(grid, choices)
+    results.plan(asked, data)
     describe_start(cells, pending, work, watcher)
     _study_labels(request, source, results)
     if pending:
         work.run(pending, opened())
     write_all(request, watcher)
-    return sum(work.status(key) == "failed" for key in (*(cell.key for cell in cells), *(row["key"] for row in rows)))
+    return sum(work.status(cell["key"]) == "failed" for cell in asked)
+
+
+def _asked(grid: Grid, choices: Choices) -> list[Record]:
+    """Return the cells of a grid, and what stands for those whose threshold is still to be chosen."""
+    known = choices.read()
+    waiting = [row for split in grid.unchosen(known) for row in split.rows]
+    return [*(cell.identity() for cell in grid.cells(known)), *waiting]
 
 
 def _check_unused(out: Path, results: Results) -> None:
@@ -145,22 +155,20 @@ def _open(source: Source, request: Request, grid: Grid, work: GridRun) -> Proble
 def write_all(request: Request, watcher: Watcher) -> None:
     """Write tables and figures from what the folder holds."""
     results = Results(request.out)
-    records, planned = results.read(), results.planned()
-    mine = [record for record in records if record["dataset"] == request.dataset]
-    if request.tables_only and not mine:  # tables with nothing in them would take the place of others
+    planned = results.planned()
+    records = current([record for record in results.read() if record["dataset"] == request.dataset], planned)
+    if request.tables_only and not records:  # tables with nothing in them would take the place of others
         raise TagspreadError(f"{request.out} holds no results of {request.dataset}; give the --out of a grid.")
     choices = Choices(results).read()
-    tables = build_tables(
-        request.dataset, [*records, *chosen_rows(records, choices)], [*planned, *chosen_rows(planned, choices)]
-    )
-    shown = [*mine, *chosen_rows(mine, choices)]
+    shown = [*records, *chosen_rows(records, choices)]
+    tables = build_tables(request.dataset, shown, [*planned, *chosen_rows(planned, choices)])
     study = request.out / LABEL_STUDY
-    for line in write_tables(request.out, request.dataset, tables, mine) + write_figures(request.out, shown, study):
+    for line in write_tables(request.out, request.dataset, tables, records) + write_figures(request.out, shown, study):
         watcher.note(line)
 
 
 def _study_labels(request: Request, source: Source, results: Results) -> None:
-    """Write down what labels alone tell, for every split that was ever asked for."""
+    """Write down what labels alone tell, for every split that was asked for."""
     planned = [cell for cell in results.planned() if cell["dataset"] == request.dataset]
     shares, seeds = (sorted({cell[name] for cell in planned}) for name in ("p", "seed"))
     write_label_study(request.out / LABEL_STUDY, source.y[: source.train], source.classes, shares, seeds)

@@ -14,9 +14,9 @@ from tagspread.bench.cells import all_options
 from tagspread.bench.chosen import BY_LABELS
 from tagspread.bench.grid import PAPER_METHODS, in_order
 from tagspread.bench.literature import Published, published
-from tagspread.bench.results import Record, is_current, place_of, row_of, versions
+from tagspread.bench.places import Record, RowName, current, place_of, row_of
 from tagspread.methods import METHODS
-from tagspread.wording import MINUS
+from tagspread.wording import MINUS, counted
 
 TITLES: dict[str, str] = {
     "bce": "BCE", "asl": "ASL", "llr": "LL-R", "llct": "LL-Ct", "llcp": "LL-Cp", "plc": "PLC", "top1": "Top-1",
@@ -128,14 +128,8 @@ def protocol_words(protocol: str, tables: Iterable[Table]) -> str:
 
 def build_tables(dataset: str, records: Iterable[Record], planned: Iterable[Record]) -> list[Table]:
     """Return all tables of a data set: by protocol, then by setup in the order in which they came."""
-    cells = {place_of(cell): cell for cell in planned if cell["dataset"] == dataset}
-    asked, now = {place: cell["key"] for place, cell in cells.items()}, versions(cells.values())
-    for record in records:
-        place = place_of(record)
-        if record["dataset"] != dataset or not is_current(record, now):
-            continue
-        if asked.get(place, record["key"]) == record["key"]:
-            cells[place] = record
+    asked, found = ([cell for cell in some if cell["dataset"] == dataset] for some in (planned, records))
+    cells = {place_of(cell): cell for cell in (*asked, *current(found, asked))}
     setups = {cell["setup"]["id"]: cell["setup"] for cell in cells.values()}
     said = _said_already(cells.values())
     tables = []
@@ -149,7 +143,7 @@ def build_tables(dataset: str, records: Iterable[Record], planned: Iterable[Reco
     return tables
 
 
-def _said_already(cells: Iterable[Record]) -> set[tuple[str, str, str]]:
+def _said_already(cells: Iterable[Record]) -> set[RowName]:
     """Return the variants of which every cell stands in a row of chosen thresholds, too."""
     chosen = {cell["key"] for cell in cells if cell["variant"] == BY_LABELS}
     others = [cell for cell in cells if cell["variant"] not in ("", BY_LABELS)]
@@ -192,7 +186,8 @@ def _table(title: str, protocol: str, setup: Record, cells: Sequence[Record], da
         for entry in row.entries:
             entry.wanted = most
     notes = [note for k, share in enumerate(shares) for note in _judge(rows, k, share)]
-    return Table(title, protocol, setup, shares, rows, notes + _chosen(cells) + _failures(cells))
+    notes += _own_settings(rows, cells) + _chosen(cells) + _failures(cells)
+    return Table(title, protocol, setup, shares, rows, notes)
 
 
 def _tell_apart(rows: Sequence[Row]) -> None:
@@ -248,6 +243,17 @@ def _verdict(winner: Row, level: list[Row], k: int) -> str:
     return f"{winner.name} is highest; a tie, within one standard deviation ({std:.2f}): {names}."
 
 
+def _own_settings(rows: Sequence[Row], cells: Sequence[Record]) -> list[str]:
+    """Say which rows were trained with other settings than the table's, as their methods need them."""
+    notes = []
+    for row in rows:
+        own = {row_of(c): c.get("own") for c in cells if (c["method"], c["variant"]) == (row.method, row.variant)}
+        for settings in filter(None, own.values()):
+            listed = ", ".join(f"{name}={value}" for name, value in settings.items())
+            notes.append(f"{row.name} has settings of its own: {listed}.")
+    return notes
+
+
 def _chosen(cells: Sequence[Record]) -> list[str]:
     """Say which thresholds the held-out labels chose, one sentence for each method."""
     notes = []
@@ -273,12 +279,18 @@ def _failures(cells: Sequence[Record]) -> list[str]:
 
 
 def machine_notes(records: Iterable[Record]) -> list[str]:
-    """Return on what the figures were measured, and how long it took."""
+    """Return on what the figures were measured, and how long it took; where machines differ, what each has measured."""
     done = [record for record in records if record["status"] == "done"]
+    machines = dict.fromkeys(record["machine"] for record in done)
     notes = []
-    for machine in dict.fromkeys(record["machine"] for record in done):
+    for machine in machines:
         here = [record for record in done if record["machine"] == machine]
+        methods = in_order(record["method"] for record in here)
+        names = f" ({', '.join(row_name(method, '') for method in methods)})" if len(machines) > 1 else ""
         minutes = sum(record["wall_seconds"] for record in here) / 60
-        versions = ", ".join(sorted({f"tagspread {r['tagspread']}, torch {r['torch']}" for r in here}))
-        notes.append(f"Measured on {machine}: {len(here)} cells in {minutes:.1f} minutes ({versions}).")
+        programs = ", ".join(sorted({f"tagspread {r['tagspread']}, torch {r['torch']}" for r in here}))
+        notes.append(
+            f"Measured on {machine}: {counted(len(here), 'cell')}{names}, {minutes:.1f} minutes if they are added up "
+            f"({programs})."
+        )
     return notes

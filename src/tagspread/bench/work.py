@@ -16,7 +16,8 @@ import torch
 from tagspread.bench.cells import Cell, can_go_on, failed_cell, machine_name, remove_models, run_cell
 from tagspread.bench.chosen import Choices, Unchosen, choose, split_of
 from tagspread.bench.grid import WARMUP, starts_from_warmup
-from tagspread.bench.results import Record, Results
+from tagspread.bench.places import Record
+from tagspread.bench.results import Results
 from tagspread.locks import Needed, alone
 from tagspread.methods import find_method
 from tagspread.train.console import Watcher
@@ -72,10 +73,11 @@ class GridRun:
                 for key in {cell.warmup.key for cell in cells}
             }
             waiting, busy = deque(cells), set[str]()
+            before = {cell.key: self.records.get(cell.key) for cell in cells}
             while waiting:
                 cell = waiting.popleft()
-                if self._read_again(cell) == "done":
-                    continue  # by another process
+                if self._read_again(cell) != before[cell.key]:
+                    continue  # settled by another process
                 if not self._ends_in_time(cell, len(waiting) + 1):
                     return len(waiting) + 1
                 if cell.key in busy:
@@ -85,7 +87,7 @@ class GridRun:
                         busy.add(cell.key)
                         waiting.append(cell)
                         continue
-                    if self._read_again(cell) == "done" or (cell.key in busy and self.status(cell.key)):
+                    if self._read_again(cell) != before[cell.key]:
                         continue  # meanwhile, by the other
                     record = self._run_one(cell, problems(cell.p, cell.config.seed))
                 self.watcher.note(f"[{len(cells) - len(waiting)}/{len(cells)}] {cell_line(record)}")
@@ -149,10 +151,10 @@ class GridRun:
     def _time_left(self) -> float | None:
         return None if self.budget is None else self.budget - (time.monotonic() - self.began)
 
-    def _read_again(self, cell: Cell) -> str | None:
-        """Return how the cell stands by now; other processes write results, too."""
+    def _read_again(self, cell: Cell) -> Record | None:
+        """Return the cell's record as it is by now; other processes write results, too."""
         self.records = {record["key"]: record for record in self.results.read()}
-        return self.status(cell.key)
+        return self.records.get(cell.key)
 
     def _run_one(self, cell: Cell, problem: Problem) -> Record:
         """Run a cell and write it down."""
@@ -176,12 +178,13 @@ class GridRun:
 
     def _warmup(self, cell: Cell, problem: Problem) -> Path | None:
         """Return the folder of the finished warm-up that the cell starts from; train it if its model was not kept."""
-        if not starts_from_warmup(cell.config):
+        if not starts_from_warmup(cell.config, cell.common):
             return None
         warmup = cell.warmup
         folder = self._folder(warmup)
         with alone(self._lock(warmup)):  # which waits for another process that is training it
-            if self._read_again(warmup) != "done":
+            self._read_again(warmup)
+            if self.status(warmup.key) != "done":
                 return None  # it failed: whoever needs it tries for itself
             if not can_go_on(RunFolder(folder), warmup.config) or not (folder / "metrics.json").exists():
                 self.watcher.note(f"the warm-up {warmup.key} is trained again, as its model was not kept")
@@ -194,7 +197,7 @@ class GridRun:
             remove_models(self._folder(cell))
         key = cell.warmup.key
         if key in self._needed and not any(
-            other.warmup.key == key for other in later if starts_from_warmup(other.config)
+            other.warmup.key == key for other in later if starts_from_warmup(other.config, other.common)
         ):
             self._let_go_of_warmup(key)
 

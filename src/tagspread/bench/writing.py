@@ -9,7 +9,8 @@ from importlib import resources
 from pathlib import Path
 
 from tagspread.bench.literature import source_notes
-from tagspread.bench.results import Record, write_file
+from tagspread.bench.places import Record
+from tagspread.bench.results import write_file
 from tagspread.bench.tables import MISSING, PROTOCOLS, Table, machine_notes, marks_in, protocol_words
 
 TABLES = ("table.md", "table.csv", "table.html")

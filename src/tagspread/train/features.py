@@ -27,6 +27,7 @@ from tagspread.train.score import resolve_precision, score
 from tagspread.vision.backbones import TagNet
 
 ROWS_AT_ONCE = 1024  # between two notes of how far it is
+DIGITS = 16  # of the digest in a file's name
 Progress = Callable[[int, int], None]
 
 
@@ -99,24 +100,25 @@ def kept_features(
 
 
 def feature_file(
-    folder: Path, problem: Problem, network: TagNet, rows: np.ndarray, *, mirror: bool, precision: str = "auto"
+    folder: Path, problem: Problem, network: TagNet, rows: np.ndarray, *, mirror: bool, precision: str
 ) -> Path:
     """Return where the features of these rows, in this order, by this network are kept."""
     digest = hashlib.sha256(f"{problem.store.shape} {mirror} {precision}\0".encode())
+    digest.update(repr(network.backbone).encode())  # the same tensors at other strides see something else
     digest.update(np.ascontiguousarray(rows, np.int64).tobytes())
     digest.update("\0".join(map(str, problem.names)).encode("utf-8", "surrogateescape"))
     problem.look_at(digest, times=True)
     for name, value in network.state_dict().items():
         if not name.startswith("head."):
             digest.update(value.cpu().contiguous().numpy().tobytes())
-    return folder / f"features-{digest.hexdigest()[:16]}.npy"
+    return folder / f"features-{digest.hexdigest()[:DIGITS]}.npy"
 
 
 def forget_others(files: Sequence[Path]) -> None:
     """In a run's folder, remove the features beside these, of pictures, networks or sizes that came before."""
     if not RunFolder(files[0].parent).is_run:  # a cache is for many
         return
-    for other in files[0].parent.glob("features-*.npy"):
+    for other in files[0].parent.glob(f"features-{'[0-9a-f]' * DIGITS}.npy"):  # not any of the user's own
         if other not in files:
             for file in (other, _note(other), _lock(other)):
                 file.unlink(missing_ok=True)

@@ -51,15 +51,26 @@ def check_same(
         )
     then = TrainConfig.from_dict(facts["config"])
     changed = [
-        f"{f.name} ({getattr(then, f.name)!r} then, {getattr(config, f.name)!r} now)"
-        for f in dataclasses.fields(TrainConfig)
-        if f.name not in (*apart_from, *OF_THE_MACHINE) and getattr(then, f.name) != getattr(config, f.name)
+        f"{name} ({getattr(then, name)!r} then, {getattr(config, name)!r} now)"
+        for name in _changed(then, config, apart_from)
     ]
     if changed:
         raise TagspreadError(
             f"the checkpoint in {folder} was made with other settings: {', '.join(changed)}. "
             "Resume without changing them, or start a new run in another folder."
         )
+
+
+def same_before_pile(one: TrainConfig, other: TrainConfig) -> bool:
+    """Return whether two runs are the same until the pile is used, whatever their seeds."""
+    return not _changed(one, other, (*ONLY_WITH_PILE, "seed"))
+
+
+def _changed(one: TrainConfig, other: TrainConfig, apart_from: tuple[str, ...]) -> list[str]:
+    """Return the names of the settings that make two runs different."""
+    names = (setting.name for setting in dataclasses.fields(TrainConfig))
+    passed = (*apart_from, *OF_THE_MACHINE)
+    return [name for name in names if name not in passed and getattr(one, name) != getattr(other, name)]
 
 
 def found_on_the_way(config: TrainConfig) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import socket
 from collections.abc import Container
@@ -48,7 +49,7 @@ def read_weights(path: str | Path) -> Weights:
             with safe_open(file, framework="pt") as opened:
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (no mapping)
                 about = opened.metadata() or {}
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise TagspreadError(
                 f"weights: {file} is no readable safetensors file ({error}); fetch it again."
             ) from None
@@ -68,6 +69,21 @@ def read_weights(path: str | Path) -> Weights:
     if not isinstance(tensors, dict) or not tensors or not all(isinstance(value, Tensor) for value in tensors.values()):
         raise TagspreadError(f"weights: {file} holds no dictionary of tensors; save model.state_dict().")
     return Weights(_as_float(tensors), source=file.name)
+
+
+def digest_of_weights(weights: str) -> str:
+    """Return a digest of what a file of weights holds; a name such as ``none`` stands for itself.
+
+    The same tensors, saved once more, are the same weights: safetensors writes what it is told about them in any order.
+    """
+    if weights in ("none", "pretrained"):
+        return weights
+    found = read_weights(weights)
+    digest = hashlib.sha256(f"{found.mean} {found.std}\0".encode())
+    for name, value in sorted(found.tensors.items()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\0".encode())
+        digest.update(value.contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:12]
 
 
 def torchvision_resnet50() -> Weights:
