@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tagspread.bench import run as run_module
+from tagspread.bench.entries import MISSING, Entry, signed
 from tagspread.bench.grid import PAPER_METHODS, SHARES
 from tagspread.bench.literature import published
+from tagspread.bench.notes import machine_notes
 from tagspread.bench.results import Results
 from tagspread.bench.run import Request, write_all
-from tagspread.bench.tables import MISSING, Entry, build_tables, machine_notes, signed
+from tagspread.bench.tables import build_tables
 from tagspread.bench.writing import comma_separated, html, markdown, write_tables
 from tests.bench.conftest import Listener
 

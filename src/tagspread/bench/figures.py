@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tagspread.bench.chosen import BY_LABELS
+from tagspread.bench.entries import row_name
 from tagspread.bench.places import Record
 from tagspread.bench.studies import KEEP_NEG, KEEP_POS, read_label_study
-from tagspread.bench.tables import describe, row_name
+from tagspread.bench.tables import describe
 from tagspread.errors import TagspreadError
 
 if TYPE_CHECKING:
