@@ -215,7 +215,7 @@ def test_a_run_that_is_replaced_is_there_until_the_new_one_is(drawn, half, tmp_p
 
 
 def test_tables_are_looked_for_before_weights_are_fetched(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(api, "_try_weights", None)
+    monkeypatch.setattr(api, "try_weights", None)
     with pytest.raises(TagspreadError, match=r"there is no file .*nope\.csv"):
         ts.train(folder, folder / "nope.csv", tmp_path / "run")
     with pytest.raises(TagspreadError, match="there is no folder"):
@@ -233,9 +233,9 @@ def test_sigterm_before_the_first_step_says_how_to_go_on(folder, tmp_path):
     words += ["--weights", "none", "--mode", "head", "--image-size", "24", "--device", "cpu"]
     code = (
         "import os, signal, sys\n"
-        "from tagspread.train import head_mode\n"
+        "from tagspread.train import features\n"
         "from tagspread.cli import main\n"
-        "head_mode.embed = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "features.embed = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)\n"
         "main()"
     )
     done = subprocess.run(

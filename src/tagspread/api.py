@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from tagspread.data.table import read_table
 from tagspread.errors import TagspreadError
@@ -19,9 +18,9 @@ from tagspread.train.assemble import problem_from_arrays, problem_from_folder, p
 from tagspread.train.config import TrainConfig, check_heard, make_config
 from tagspread.train.console import Watcher
 from tagspread.train.folder import RunFolder
-from tagspread.train.preflight import check_loss
+from tagspread.train.preflight import check_loss, try_weights
 from tagspread.train.session import Run, choose_device, run_training
-from tagspread.vision.backbones import build_network, check_network
+from tagspread.vision.backbones import check_network
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +87,7 @@ def train(
     if isinstance(images, str | Path):
         _check_there(images, labels, test_labels)
     if not resume:
-        _try_weights(config)
+        try_weights(config)
     place, watcher = choose_device(device), Watcher(quiet)
     kept = None if cache is None else Path(cache)
     common: dict[str, Any] = {"size": config.image_size, "device": place, "watcher": watcher, "cache": kept}
@@ -137,12 +136,6 @@ def _check_there(folder: AnyPath, *tables: object) -> None:
     for table in tables:
         if isinstance(table, str | Path) and not Path(table).exists():
             raise TagspreadError(f"there is no file {table}.")
-
-
-def _try_weights(config: TrainConfig) -> None:
-    """Notice wrong weights, or a download that fails, before pictures are decoded; no random number is used up."""
-    with torch.random.fork_rng(devices=[]):
-        build_network(config.backbone, 1, weights=config.weights)
 
 
 def _folder_and_tables(images: AnyPath, labels: object, test_labels: object) -> tuple[Path, Path, Path | None]:

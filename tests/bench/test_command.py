@@ -1,11 +1,14 @@
 """`tagspread bench` as a user calls it."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from tagspread.bench.results import Results
@@ -64,13 +67,25 @@ def test_many_values_in_all_ways_of_writing(tmp_path, words):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["demo", "--p", "many"], "--p many: give numbers"),
+        (["demo", "--p", "many"], "--p many: give numbers, such as --p 0.05 0.1."),
         (["demo", "--seeds", "5000000000"], "seed is 5000000000; give a whole number below"),
         (["demo", "--seeds", "1.5"], "--seeds 1.5: give whole numbers"),
         (["demo", "--methods", "capp"], "Did you mean 'cap'"),
         (["vox"], "data set is 'vox'"),
         (["voc"], "--root DIR"),
-        (["voc", "--root", "/no/such/folder"], "ImageSets"),
+        (["voc", "--root", "/no/such/folder"], "--root: there is no folder /no/such/folder."),
+        (
+            ["voc", "--root", "."],
+            "is no folder of voc, as it has no ImageSets/Main; what it must hold is in docs/data.md",
+        ),
+        (["coco", "--root", "."], "is no folder of coco, as it has no annotations/instances_train2014.json"),
+        (["nus", "--root", "."], "has no ImageList/TrainImagelist.txt and no formatted_train_images.npy"),
+        (["demo", "--root", "."], "draws its own pictures"),
+        (["demo", "--methods", ""], "--methods: no value is given; write, for example, --methods cap topk."),
+        (["demo", "--seeds", "--quiet"], "--seeds: no value is given"),
+        (["demo", "--p", "0.001", "--canvases", "200"], "of 200 training pictures that is none; give at least 0.005."),
+        (["demo", "--backbone", "resnet51x"], "there is no backbone 'resnet51x'"),
+        (["demo", "--backbone", "resnet51x", "--dry-run"], "there is no backbone 'resnet51x'"),
         (["demo", "--set", "method=cap"], "give --methods"),
         (["demo", "--set", "seed=3"], "give --seeds"),
         (["demo", "--study", "etta"], "--study is 'etta'"),
@@ -113,6 +128,33 @@ def test_other_data_of_the_same_kind_are_refused(tmp_path, monkeypatch):
         assert bench("voc", "--root", root, *words).exit_code == 0
     result = bench("voc", "--root", roots[1], *words)
     assert f"holds a grid on other pictures or labels than those of {roots[1]}" in str(result.exception)
+
+
+def test_another_number_of_canvases_is_refused(tmp_path):
+    words = ["demo", "--methods", "bce", "--seeds", "1", "--budget", "0", "--out", tmp_path]
+    assert bench(*words, "--canvases", "120").exit_code == 0
+    assert "on another number of canvases" in str(bench(*words, "--canvases", "130").exception)
+
+
+def test_a_file_is_no_folder_for_a_grid(tmp_path):
+    (tmp_path / "mine").write_text("hello")
+    assert "mine is a file; give a folder" in str(bench("demo", "--out", tmp_path / "mine").exception)
+    assert (tmp_path / "mine").read_text() == "hello"
+
+
+def test_weights_of_another_network_are_one_message_and_leave_nothing(tmp_path):
+    save_file({"w": torch.zeros(2)}, tmp_path / "w.safetensors")
+    weights = ["--backbone", "resnet50_v1", "--weights", tmp_path / "w.safetensors"]
+    result = bench("demo", *QUICK, *weights, "--out", tmp_path / "out")
+    assert isinstance(result.exception, TagspreadError)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("text", ["[]", '{"foo": 1}', '{"cells": [1]}', "{"])
+def test_a_damaged_plan_is_named(tmp_path, text):
+    (tmp_path / "grid.json").write_text(text)
+    message = str(bench("demo", "--out", tmp_path).exception)
+    assert re.search(r"grid\.json cannot be read \((it is not what a grid writes|Expecting .*)\); delete it", message)
 
 
 def test_the_folder_of_a_run_is_left_alone(tmp_path):

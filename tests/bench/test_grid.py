@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -242,6 +243,9 @@ def test_killed_within_a_cell_goes_on_there(ask, bench, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         bench(request)
     assert [r["method"] for r in Results(request.out).read()] == ["asl"]
+    _, said = bench(replace(request, dry_run=True))
+    assert [text.rpartition(": ")[2] for text in said.lines[:2]] == ["done", "begun"]
+    assert said.lines[2] == "2 cells, 1 of them settled, 1 to run, nobody knows yet how long that takes"
 
     epochs = []
     monkeypatch.setattr(QuietBar, "step", lambda self, epoch, *progress: epochs.append(epoch))
@@ -300,6 +304,7 @@ def test_failing_cell_is_written_down_and_the_grid_goes_on(ask, bench, tmp_path,
     assert any("--retry-failed" in text for text in said.lines)
     failed, said = bench(ask(methods=("topk", "cap"), retry_failed=True))
     assert (failed, len(said.cells)) == (0, 1)
+    assert not any("--retry-failed" in text for text in said.lines)
 
 
 class Clock:

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.collections import LineCollection
 from scipy.stats import binomtest
 
-from tagspread.bench.figures import eta, write_figures
+from tagspread.bench.figures import eta, pseudo_labels, write_figures
 from tagspread.bench.grid import Grid
 from tagspread.bench.studies import (
     eta_variants,
@@ -102,6 +102,14 @@ def test_figures_are_drawn_for_what_there_is(tmp_path, y):
     write_figures(tmp_path, records, study)
     names = ("eta", "intervals", "proportions", "pseudo-labels")
     assert drawn(tmp_path) == [f"{name}.{ending}" for name in names for ending in ("png", "svg")]
+
+
+def test_curves_of_own_methods_are_drawn_too():
+    mine = "/home/me/rule.py:Rule"
+    figure = pseudo_labels([record(method, 0.1, 1, 0.5) for method in ("cap", mine, "plc")])
+    assert figure is not None
+    assert [line.get_label() for line in figure.axes[0].lines] == ["CAP", "rule.py:Rule"]
+    assert all(tick == int(tick) for tick in figure.axes[1].xaxis.get_major_locator().tick_values(0.95, 1.05))
 
 
 def bars(figure):

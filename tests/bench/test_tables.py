@@ -17,7 +17,7 @@ from tagspread.bench import run as run_module
 from tagspread.bench.entries import MISSING, Entry, signed
 from tagspread.bench.grid import PAPER_METHODS, SHARES
 from tagspread.bench.literature import published
-from tagspread.bench.notes import machine_notes
+from tagspread.bench.notes import PROTOCOLS, machine_notes, protocol_words
 from tagspread.bench.results import Results
 from tagspread.bench.run import Request, write_all
 from tagspread.bench.tables import build_tables
@@ -107,9 +107,39 @@ def test_rows_come_in_the_papers_order_and_variants_apart():
     records = [done(m, 0.05, 1, 0.5) for m in ("mat", "cap", "bce", "iat")]
     records.append(done("cap", 0.05, 1, 0.6, variant="keep_pos=0.8"))
     tables = build_tables("voc", records, [])
+    assert [row.name for row in tables[1].rows] == ["CAP", "CAP, keep_pos=0.8"]
     assert [row.name for row in tables[0].rows] == ["BCE", "IAT", "CAP", "MAT"]
-    assert [row.name for row in tables[1].rows] == ["CAP, keep_pos=0.8"]
-    assert tables[1].rows[0].entries[0].published is None
+    assert tables[0].rows[2].entries[0].published == (76.16, "")
+
+
+def test_variants_stand_beside_the_method_as_it_is_in_the_same_splits():
+    records = [done("cap", p, seed, 0.5 + seed / 10) for p in (0.05, 0.1) for seed in (1, 2, 3)]
+    records += [done("cap", 0.05, 2, 0.6, variant="keep_pos=0.8"), done("iat", 0.05, 2, 0.9)]
+    table = build_tables("voc", records, [])[1]
+    assert rows_of(table) == {"CAP": ["70.00"], "CAP, keep_pos=0.8": ["60.00"]}
+    assert [entry.published for row in table.rows for entry in row.entries] == [None, None]
+    assert table.notes == ["p = 0.05: CAP is highest, by one seed only: no spread is known, so no tie can be told."]
+
+
+def test_who_looks_equal_is_marked_equally():
+    records = [
+        done(m, 0.05, s, v + s / 100) for m, v in (("cap", 0.70001), ("iat", 0.7), ("bce", 0.69)) for s in (1, 2)
+    ]
+    assert [row.entries[0].best for row in build_tables("voc", records, [])[0].rows] == [False, True, True]
+
+
+def test_one_reason_is_said_once():
+    cells = [cell("iat", p, s, status="failed", message="no\nluck") for p in (0.05, 0.1) for s in (1, 2)][:3]
+    cells += [cell("plc", 0.05, 1, status="failed", message="no")]
+    assert build_tables("voc", cells, [])[0].notes == [
+        "failed: iat, p = 0.05, seeds 1, 2; p = 0.1, seed 1: no", "failed: plc, p = 0.05, seed 1: no",
+    ]  # fmt: skip
+
+
+def test_heads_have_one_figure():
+    frozen = SETUP | {"settings": {"mode": "head"}}
+    tables = build_tables("voc", [done("cap", 0.05, 1, 0.7, setup=frozen)], [])
+    assert all("the same by both protocols" in protocol_words(protocol, tables) for protocol in PROTOCOLS)
 
 
 def test_setups_and_data_sets_are_not_mixed():
@@ -254,6 +284,10 @@ def test_csv_is_one_line_per_cell():
     )
     assert lines[2]["gap"] == "-4.660"
     assert lines[1]["mean"] == ""
+    mine = [done("/home/me/rule.py:Rule", 0.05, 1, 0.7, variant=variant) for variant in ("", "a=1")]
+    assert {row["method"] for row in csv.DictReader(io.StringIO(comma_separated(build_tables("voc", mine, []))))} == {
+        "rule.py:Rule"
+    }
 
 
 def test_page_needs_nothing_else_and_escapes_what_it_is_given():

@@ -105,9 +105,18 @@ def load(name: str, root: Path | None, canvases: int = 1200) -> Source:
     """Read the labels of a data set; ``canvases`` is the size of the demo's."""
     check_choice("data set", name, (*READERS, "demo"))
     if name == "demo":
+        if root is not None:
+            raise TagspreadError("--root: the demo draws its own pictures; leave it away, or name voc, coco or nus.")
         return _demo(canvases)
     if root is None:
         raise TagspreadError(f"give the folder of {name} with --root DIR; what it must hold is in docs/data.md.")
+    if not root.is_dir():
+        raise TagspreadError(f"--root: there is no folder {root}.")
+    if not any((root / sign).exists() for sign in SIGNS[name]):
+        raise TagspreadError(
+            f"--root: {root} is no folder of {name}, as it has no {' and no '.join(SIGNS[name])}; what it must hold is "
+            "in docs/data.md."
+        )
     train, test = READERS[name](root)
     paths = [*train.paths, *test.paths]
     y = np.concatenate([train.y, test.aligned(train.classes, f"the test part of {root}")])
@@ -142,4 +151,9 @@ def _nus(root: Path) -> tuple[LabelTable, LabelTable]:
     return read_nus(root, "train"), read_nus(root, "test")
 
 
+SIGNS = {  # by which a data set's folder is known
+    "voc": ("ImageSets/Main",),
+    "coco": ("annotations/instances_train2014.json",),
+    "nus": ("ImageList/TrainImagelist.txt", "formatted_train_images.npy"),
+}
 READERS: dict[str, Callable[[Path], tuple[LabelTable, LabelTable]]] = {"voc": _voc, "coco": _coco, "nus": _nus}

@@ -72,6 +72,11 @@ class Row:
     variant: str
     entries: list[Entry]
 
+    @property
+    def plain_method(self) -> str:
+        """The method, of one from a file not where that lies, unless two of one name must be told apart."""
+        return self.method if self.method in TITLES else self.name.removesuffix(f", {self.variant}")
+
 
 @dataclass
 class Table:

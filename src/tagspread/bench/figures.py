@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from tagspread.bench.places import Record
 from tagspread.bench.studies import KEEP_NEG, KEEP_POS, read_label_study
 from tagspread.bench.tables import describe
 from tagspread.errors import TagspreadError
+from tagspread.methods import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 # colours that most colour-blind people can tell apart (Okabe and Ito), and a mark each for those who print in grey
 INK = {"cap": "#0072B2", "top1": "#D55E00", "topk": "#E69F00", "iat": "#009E73"}
 MARKS = {"cap": "o", "top1": "s", "topk": "^", "iat": "D"}
+OWN = (("#CC79A7", "P"), ("#56B4E9", "X"), ("#1b1f24", "*"))  # for methods of the user's own, in turn
 ENDINGS = ("svg", "png")
 DRAWN = tuple(f"{name}.{ending}" for name in ("proportions", "pseudo-labels", "eta", "intervals") for ending in ENDINGS)
 GREY, TRUTH = "#6b7580", "#D55E00"
@@ -119,8 +122,10 @@ def proportions(study: dict[str, Any] | None) -> Figure | None:
 
 
 def pseudo_labels(records: Sequence[Record]) -> Figure | None:
-    """Draw the quality of the pseudo-labels per epoch, mean over seeds (figure 2)."""
-    looks = {(method, ""): "-" for method in INK} | {("iat", BY_LABELS): "--"}
+    """Draw the quality of the pseudo-labels per epoch, mean over seeds (figure 2); methods of the user's own, too."""
+    own = sorted({record["method"] for record in records} - METHODS.keys())
+    inks = {method: (INK[method], MARKS[method]) for method in INK} | dict(zip(own, cycle(OWN), strict=False))
+    looks = {(method, ""): "-" for method in inks} | {("iat", BY_LABELS): "--"}
     having = [r for r in records if (r["method"], r["variant"]) in looks and "pseudo_OF1" in r["curves"]]
     if not having:
         return None
@@ -138,15 +143,16 @@ def pseudo_labels(records: Sequence[Record]) -> Figure | None:
                     continue
                 curves = zip(*(_main(r, f"pseudo_{name}") for r in mine), strict=False)
                 mean = [100 * statistics.fmean(values) for values in curves]
-                axis.plot(range(1, len(mean) + 1), mean, color=INK[method], ls=look, marker=MARKS[method], ms=3.5,
-                          lw=1.6, markevery=max(1, len(mean) // 8), label=row_name(method, variant))  # fmt: skip
+                ink, mark = inks[method]
+                axis.plot(range(1, len(mean) + 1), mean, color=ink, ls=look, marker=mark, ms=3.5, lw=1.6,
+                          markevery=max(1, len(mean) // 8), label=row_name(method, variant))  # fmt: skip
             if axis is row[0]:
                 axis.set_ylabel(f"pseudo-labels' {words} (%)")
             if row is axes[0]:
                 axis.set_title(f"p = {share:g}", loc="left")
             else:
                 axis.set_xlabel("epoch with the pile")
-                axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+                axis.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     _legend_below(figure, 3)
     _title(figure, describe(setup))
     return figure

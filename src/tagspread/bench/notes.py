@@ -34,6 +34,8 @@ def protocol_words(protocol: str, tables: Iterable[Table]) -> str:
     pauses = {table.setup.get("settings", {}).get("evaluate_every", 1) for table in tables} - {1}
     if protocol == "parity" and pauses:
         more = f" Of every {' or '.join(map(str, sorted(pauses)))} epochs one was looked at, and the last."
+    if any(table.setup.get("settings", {}).get("mode") == "head" for table in tables):
+        more += " A head on a frozen network (mode=head) is fitted at once: one figure, the same by both protocols."
     return f"{words[0].upper()}{words[1:]}.{more}"
 
 
@@ -42,7 +44,10 @@ def judge(rows: list[Row], k: int, share: float) -> list[str]:
     winner, level = _highest(rows, k)
     if winner is None:
         return []
-    winner.entries[k].best = True
+    shown = f"{winner.entries[k].mean:.2f}"
+    for row in rows:
+        mean = row.entries[k].mean
+        row.entries[k].best = mean is not None and f"{mean:.2f}" == shown  # who looks equal is marked equally
     for row in level:
         row.entries[k].tie = True
     notes = [f"p = {share:g}: {_verdict(winner, level, k)}"]
@@ -102,14 +107,16 @@ def chosen_thresholds(cells: Sequence[Record]) -> list[str]:
 
 
 def failures(cells: Sequence[Record]) -> list[str]:
-    """Say which cells failed, and why."""
-    return list(
-        dict.fromkeys(
-            f"failed: {c['method']}, p = {c['p']:g}, seed {c['seed']}: {c['message'].splitlines()[0]}"
-            for c in cells
-            if c.get("status") == "failed"
-        )
-    )
+    """Say which cells failed, one sentence for each reason."""
+    where: dict[tuple[str, str], dict[float, list[str]]] = {}
+    for c in (c for c in cells if c.get("status") == "failed"):
+        seeds = where.setdefault((c["method"], c["message"].splitlines()[0]), {}).setdefault(c["p"], [])
+        seeds += [] if str(c["seed"]) in seeds else [str(c["seed"])]
+    notes = []
+    for (method, message), shares in where.items():
+        places = (f"p = {p:g}, seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}" for p, seeds in shares.items())
+        notes.append(f"failed: {method}, {'; '.join(places)}: {message}")
+    return notes
 
 
 def machine_notes(records: Iterable[Record]) -> list[str]:

@@ -81,7 +81,8 @@ class Results:
         except FileNotFoundError:
             return {"cells": {}}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise TagspreadError(f"{self.plan_file} cannot be read ({error}); delete it and call again.") from None
+            why = error if isinstance(error, OSError | ValueError) else "it is not what a grid writes"
+            raise TagspreadError(f"{self.plan_file} cannot be read ({why}); delete it and call again.") from None
         plan: dict[str, Any] = found
         return plan
 

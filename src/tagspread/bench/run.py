@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from tagspread.bench.cells import Cell
-from tagspread.bench.chosen import FILE, Choices, chosen_rows
+from tagspread.bench.checks import check_data, check_folder, check_labelled, check_unused
+from tagspread.bench.chosen import Choices, chosen_rows
 from tagspread.bench.datasets import Problems, Source, load
-from tagspread.bench.figures import DRAWN, write_figures
+from tagspread.bench.figures import write_figures
 from tagspread.bench.grid import SHARES, WARMUP, Grid, in_order
 from tagspread.bench.places import Record, current
 from tagspread.bench.results import Results
-from tagspread.bench.studies import STUDIES, Study, write_label_study
+from tagspread.bench.studies import LABEL_STUDY, STUDIES, Study, write_label_study
 from tagspread.bench.tables import build_tables
 from tagspread.bench.work import GridRun
-from tagspread.bench.writing import TABLES, write_tables
+from tagspread.bench.writing import write_tables
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.train.console import Watcher
-from tagspread.train.folder import RunFolder
+from tagspread.train.preflight import try_weights
 from tagspread.train.session import choose_device
+from tagspread.vision.backbones import check_network
 from tagspread.wording import counted
-
-LABEL_STUDY = "label_study.json"
 
 
 @dataclass(frozen=True)
@@ -74,27 +74,20 @@ class Request:
 def run_bench(request: Request, watcher: Watcher) -> int:
     """Do all of it; return how many of the cells asked for have failed. Cells left by the budget are none of them."""
     began = time.monotonic()
-    if RunFolder(request.out).is_run:
-        raise TagspreadError(f"{request.out} is the folder of a run; give another @out for a grid.", out=...)
     results = Results(request.out)
-    others = {cell["dataset"] for cell in results.planned()} - {request.dataset}
-    if others:  # tables and figures have one name each
-        found = f"{request.out} holds a grid on {min(others)}"
-        raise TagspreadError(f"{found}; give another @out for {request.dataset}.", out=...)
+    check_folder(results, request.dataset)
     if results.is_cut_off:
         watcher.note(f"the last line of {results.file} was cut off while it was written: its cell counts as not run")
     if request.tables_only:
         write_all(request, watcher)
         return 0
-    _check_unused(request.out, results)
+    check_unused(results)
     source = load(request.dataset, request.root, request.canvases)
-    data = None if source.facts else source.digest()  # what the facts tell apart has tables of its own
-    if data is not None and results.data not in (None, data):
-        raise TagspreadError(
-            f"{request.out} holds a grid on other pictures or labels than those of {request.root}; give another @out.",
-            out=...,
-        )
+    data = check_data(results, source, request.root)
     grid = request.grid(source.facts)
+    check_labelled(grid, source)
+    common = grid.config(WARMUP, 1)
+    check_network(common.backbone, common.weights)
     work = GridRun(
         request.out,
         choose_device(request.device),
@@ -108,6 +101,8 @@ def run_bench(request: Request, watcher: Watcher) -> int:
     unchosen = grid.unchosen(choices.read())
     now = [split for split in unchosen if request.retry_failed or work.status(split.rows[0]["key"]) != "failed"]
     if not request.dry_run:
+        if now or work.pending(grid.cells(choices.read()), request.retry_failed):
+            try_weights(common)
         # before anything else is left in the folder, so that it is known again as a grid's
         results.plan(_asked(grid, choices), data)
         work.choose(now, opened)
@@ -133,17 +128,6 @@ def _asked(grid: Grid, choices: Choices) -> list[Record]:
     known = choices.read()
     waiting = [row for split in grid.unchosen(known) for row in split.rows]
     return [*(cell.identity() for cell in grid.cells(known)), *waiting]
-
-
-def _check_unused(out: Path, results: Results) -> None:
-    """Raise if tables and figures would take the place of files that no grid has made."""
-    if results.plan_file.exists() or results.file.exists():
-        return
-    if found := sorted(name for name in (*TABLES, *DRAWN, LABEL_STUDY, FILE) if (out / name).exists()):
-        raise TagspreadError(
-            f"{out} holds {found[0]}, which is not of a grid; give another @out, so that nothing of yours is lost.",
-            out=...,
-        )
 
 
 def _open(source: Source, request: Request, grid: Grid, work: GridRun) -> Problems:
@@ -179,17 +163,21 @@ def show_plan(cells: Sequence[Cell], pending: Sequence[Cell], work: GridRun, wat
     todo = {cell.key for cell in pending}
     for cell in cells:
         status = work.status(cell.key) or "to do"
-        watcher.note(f"{cell.key}: {'to do' if cell.key in todo else status}")
+        if cell.key in todo:
+            status = "begun" if work.is_begun(cell) else "to do"
+        watcher.note(f"{cell.key}: {status}")
     describe_start(cells, pending, work, watcher)
 
 
 def describe_start(cells: Sequence[Cell], pending: Sequence[Cell], work: GridRun, watcher: Watcher) -> None:
     """Say in a sentence or two what is there and what is to be done."""
-    failed = sum(work.status(cell.key) == "failed" for cell in cells)
-    known = [work.expected_seconds(cell) for cell in pending]
-    estimate = ""
-    if known and all(seconds is not None for seconds in known):
-        estimate = f", about {sum(seconds or 0 for seconds in known) / 60:.1f} min"
-    watcher.note(f"{len(cells)} cells, {len(cells) - len(pending)} of them settled, {len(pending)} to run{estimate}")
-    if failed and len(pending) < len(cells):
-        watcher.note(f"{failed} cells failed before; try them again with --retry-failed")
+    known, estimate = [work.expected_seconds(cell) for cell in pending], ""
+    if known:
+        whole = all(seconds is not None for seconds in known)
+        minutes = f"about {sum(seconds or 0 for seconds in known) / 60:.1f} min"
+        estimate = f", {minutes if whole else 'nobody knows yet how long that takes'}"
+    settled = len(cells) - len(pending)
+    watcher.note(f"{counted(len(cells), 'cell')}, {settled} of them settled, {len(pending)} to run{estimate}")
+    todo = {cell.key for cell in pending}
+    if failed := sum(work.status(cell.key) == "failed" for cell in cells if cell.key not in todo):
+        watcher.note(f"{counted(failed, 'cell')} failed before: --retry-failed tries again")

@@ -23,6 +23,7 @@ from tagspread.errors import TagspreadError
 KEEP_POS = (0.8, 0.85, 0.9, 0.95, 1.0)
 KEEP_NEG = (0.95, 0.96, 0.97, 0.98, 0.99, 1.0)
 CONFIDENCE = 0.9
+LABEL_STUDY = "label_study.json"
 DRAWS = 200
 CELLS_AT_MOST = 2 * 10**8  # labels looked at in all draws together: keeps large data sets within seconds
 

@@ -26,17 +26,30 @@ def build_tables(dataset: str, records: Iterable[Record], planned: Iterable[Reco
     for protocol in PROTOCOLS:
         for name, setup in setups.items():
             here = [c for c in cells.values() if c["setup"]["id"] == name and row_of(c) not in said]
-            for kind in ("", ", variants"):
-                if chosen := [cell for cell in here if (cell["variant"] not in ("", BY_LABELS)) == bool(kind)]:
-                    title = f"{dataset.upper()}, {describe(setup)}{kind}"
-                    tables.append(_table(title, protocol, setup, chosen, dataset))
+            title = f"{dataset.upper()}, {describe(setup)}"
+            usual = [cell for cell in here if not _is_variant(cell)]
+            varied = [cell for cell in here if _is_variant(cell)]
+            if usual:
+                tables.append(_table(title, protocol, setup, usual, dataset))
+            if varied:  # beside the method as it is, in the same splits
+                splits = {_split(cell) for cell in varied}
+                beside = [cell for cell in usual if not cell["variant"] and _split(cell) in splits]
+                tables.append(_table(f"{title}, variants", protocol, setup, beside + varied, None))
     return tables
+
+
+def _is_variant(cell: Record) -> bool:
+    return cell["variant"] not in ("", BY_LABELS)
+
+
+def _split(cell: Record) -> tuple[str, float, int]:
+    return cell["method"], cell["p"], cell["seed"]
 
 
 def _said_already(cells: Iterable[Record]) -> set[RowName]:
     """Return the variants of which every cell stands in a row of chosen thresholds, too."""
     chosen = {cell["key"] for cell in cells if cell["variant"] == BY_LABELS}
-    others = [cell for cell in cells if cell["variant"] not in ("", BY_LABELS)]
+    others = [cell for cell in cells if _is_variant(cell)]
     return {row_of(cell) for cell in others} - {row_of(cell) for cell in others if cell["key"] not in chosen}
 
 
@@ -49,7 +62,8 @@ def describe(setup: Record) -> str:
     return f"preset {setup['preset']}, {setup['backbone']}, {setup['image_size']} px, {weights}{data}{asked}"
 
 
-def _table(title: str, protocol: str, setup: Record, cells: Sequence[Record], dataset: str) -> Table:
+def _table(title: str, protocol: str, setup: Record, cells: Sequence[Record], published_for: str | None) -> Table:
+    """Return one table; with a data set's name, the published figures stand beside its own."""
     shares = sorted({cell["p"] for cell in cells})
     names = sorted({(cell["method"], cell["variant"]) for cell in cells}, key=_rank)
     rows = []
@@ -58,7 +72,7 @@ def _table(title: str, protocol: str, setup: Record, cells: Sequence[Record], da
         for share in shares:
             here = [c for c in cells if (c["method"], c["variant"], c["p"]) == (method, variant, share)]
             values = [100 * c[protocol] for c in here if c.get("status") == "done"]
-            beside = published(dataset, method, share) if variant in ("", BY_LABELS) else None
+            beside = published(published_for, method, share) if published_for else None
             entries.append(Entry(values, len(here), beside, sum(c.get("status") == "failed" for c in here)))
         rows.append(Row(row_name(method, variant), method, variant, entries))
     _tell_apart(rows)

@@ -62,6 +62,10 @@ class GridRun:
         found: str | None = self.records.get(key, {}).get("status")
         return found
 
+    def is_begun(self, cell: Cell) -> bool:
+        """Return whether a cell was interrupted, and will go on where it was."""
+        return can_go_on(RunFolder(self._folder(cell)), cell.config)
+
     def run(self, cells: Sequence[Cell], problems: Callable[[float, int], Problem]) -> int:
         """Run cells until all are done or the next would not end in time; return how many are left.
 

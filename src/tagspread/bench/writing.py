@@ -75,7 +75,7 @@ def comma_separated(tables: Sequence[Table]) -> str:
                 figures = (entry.mean, entry.std, entry.published and entry.published.value, entry.gap)
                 mean, std, literature, gap = ("" if value is None else f"{value:.3f}" for value in figures)
                 writer.writerow(
-                    (table.protocol, *setup, row.method, row.variant, f"{share:g}", mean, std, len(entry.values),
+                    (table.protocol, *setup, row.plain_method, row.variant, f"{share:g}", mean, std, len(entry.values),
                      entry.wanted, entry.failed, literature, gap, int(entry.best), int(entry.tie))
                 )  # fmt: skip
     return text.getvalue()

@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 from tagspread.cli.common import Quiet, may_be_stopped
 from tagspread.errors import TagspreadError
 
-MANY = ("--methods", "--p", "--seeds")
+MANY = {"--methods": "cap topk", "--p": "0.05 0.1", "--seeds": "1 2"}  # with examples
 DATASETS = ("voc", "coco", "nus", "demo")
 Number = TypeVar("Number", int, float)
 
@@ -33,6 +33,8 @@ def spread(args: list[str]) -> list[str]:
     plain: list[str] = []
     option, fresh = None, False
     for word in args:
+        if fresh and word.startswith("--"):
+            raise _nothing_given(str(option))
         if word.startswith("-") or (word in DATASETS and not fresh):
             option = word if word in MANY else None
             fresh = option is not None
@@ -94,8 +96,8 @@ def bench(
     folder = out or Path(f"bench-{dataset}")
     request = Request(
         dataset=dataset, out=folder, root=root, preset=preset, study=study, settings=settings, canvases=canvases,
-        methods=words(methods), shares=numbers("--p", p, float), seeds=numbers("--seeds", seeds, int), cache=cache,
-        device=device, budget=budget, keep_models=keep_models, retry_failed=retry_failed, dry_run=dry_run,
+        methods=words("--methods", methods), shares=numbers("--p", p, float), seeds=numbers("--seeds", seeds, int),
+        cache=cache, device=device, budget=budget, keep_models=keep_models, retry_failed=retry_failed, dry_run=dry_run,
         tables_only=tables_only,
     )  # fmt: skip
     with may_be_stopped("stopped and saved; the same command goes on"):
@@ -104,21 +106,29 @@ def bench(
         raise typer.Exit(1)
 
 
-def words(given: list[str] | None) -> tuple[str, ...] | None:
-    """Return values that may also be written as one text, with commas or blanks between.
+def words(option: str, given: list[str] | None) -> tuple[str, ...] | None:
+    """Return values that may also be written as one text, with commas or blanks between; None if there is no option.
 
-    >>> words(["cap,topk", "iat"])
+    >>> words("--methods", ["cap,topk", "iat"])
     ('cap', 'topk', 'iat')
     """
     found = tuple(word for text in given or [] for word in text.replace(",", " ").split())
+    if given and not found:  # an empty shell variable, say, which must not stand for everything
+        raise _nothing_given(option)
     return found or None
+
+
+def _nothing_given(option: str) -> TagspreadError:
+    return TagspreadError(f"{option}: no value is given; write, for example, {option} {MANY[option]}.")
 
 
 def numbers(option: str, given: list[str] | None, kind: type[Number]) -> tuple[Number, ...] | None:
     """Return values as numbers."""
     try:
-        found = tuple(kind(word) for word in words(given) or ())
+        found = tuple(kind(word) for word in words(option, given) or ())
     except ValueError:
         wanted = {int: "whole numbers", float: "numbers"}[kind]
-        raise TagspreadError(f"{option} {' '.join(given or [])}: give {wanted}, such as {option} 1 2.") from None
+        raise TagspreadError(
+            f"{option} {' '.join(given or [])}: give {wanted}, such as {option} {MANY[option]}."
+        ) from None
     return found or None

@@ -16,6 +16,7 @@ from tagspread.train.config import LOSSES, TrainConfig
 from tagspread.train.head_mode import is_untrained, resolve_mode
 from tagspread.train.problem import Problem
 from tagspread.train.stages import plan_stages, size_notes
+from tagspread.vision.backbones import build_network
 
 REHEARSED = 10**7  # scores at most
 ARGUMENTS_OF_LOSSES = ("logits", "targets", "weight", "reduction")  # which are not for the user to set
@@ -55,6 +56,12 @@ def settle(problem: Problem, config: TrainConfig, method: Method, device: torch.
     if config.mode == "head" and is_untrained(config):
         notes.append(UNTRAINED.format(config.backbone))
     return Settled(problem, config, notes)
+
+
+def try_weights(config: TrainConfig) -> None:
+    """Notice wrong weights, or a download that fails, before pictures are decoded; no random number is used up."""
+    with torch.random.fork_rng(devices=[]):
+        build_network(config.backbone, 1, weights=config.weights)
 
 
 def labelled_part(problem: Problem) -> Labelled:

@@ -1,0 +1,64 @@
+"""Before a grid: what can be found wrong with its folder, its data or its network is, before pictures are decoded.
+
+One mistake that all cells share is one message; found by each cell in turn, it would be a table of failures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tagspread.bench.chosen import FILE
+from tagspread.bench.datasets import Source
+from tagspread.bench.figures import DRAWN
+from tagspread.bench.grid import Grid
+from tagspread.bench.results import Results
+from tagspread.bench.studies import LABEL_STUDY
+from tagspread.bench.writing import TABLES
+from tagspread.data.split import paper_split
+from tagspread.errors import TagspreadError
+from tagspread.train.folder import RunFolder
+
+
+def check_folder(results: Results, dataset: str) -> None:
+    """Raise if the folder is none, or another run's, or that of a grid on another data set."""
+    out = results.folder
+    if out.exists() and not out.is_dir():
+        raise TagspreadError(f"{out} is a file; give a folder for the grid with @out.", out=...)
+    if RunFolder(out).is_run:
+        raise TagspreadError(f"{out} is the folder of a run; give another @out for a grid.", out=...)
+    others = {cell["dataset"] for cell in results.planned()} - {dataset}
+    if others:  # tables and figures have one name each
+        raise TagspreadError(f"{out} holds a grid on {min(others)}; give another @out for {dataset}.", out=...)
+
+
+def check_unused(results: Results) -> None:
+    """Raise if tables and figures would take the place of files that no grid has made."""
+    if results.plan_file.exists() or results.file.exists():
+        return
+    out = results.folder
+    if found := sorted(name for name in (*TABLES, *DRAWN, LABEL_STUDY, FILE) if (out / name).exists()):
+        raise TagspreadError(
+            f"{out} holds {found[0]}, which is not of a grid; give another @out, so that nothing of yours is lost.",
+            out=...,
+        )
+
+
+def check_data(results: Results, source: Source, root: Path | None) -> str:
+    """Return the digest of the data; raise if the folder's cells are of others."""
+    digest = source.digest()
+    if results.data not in (None, digest):
+        found = f"{results.folder} holds a grid on other pictures or labels than those of {root}"
+        if root is None:
+            found = f"{results.folder} holds a grid on another number of canvases"
+        raise TagspreadError(f"{found}; give another @out.", out=...)
+    return digest
+
+
+def check_labelled(grid: Grid, source: Source) -> None:
+    """Raise for a labelled share of which no picture is left."""
+    for share in grid.shares:
+        if not len(paper_split(source.train, share)[0]):
+            raise TagspreadError(
+                f"--p {share:g}: of {source.train:,} training pictures that is none; give at least "
+                f"{1 / source.train:.2g}."
+            )
