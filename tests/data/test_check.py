@@ -176,6 +176,14 @@ def test_tags(folder):
     assert one(report, "not_in_test")[1] == ["Sea", "owl", "all"]
 
 
+def test_tags_that_may_be_several(folder):
+    """Blanks between some of the tags only: too few to be refused by the reader."""
+    tags = ["sea", "sand", "sea", "sand", "sea|sand", "sea sand", "sea", "traffic light", "light", "sand"]
+    write(folder, *(f"p{k:02}.png,{tag}" for k, tag in enumerate(tags)))
+    problem, places = one(check(folder), "joined_tags")
+    assert (problem.level, places) == ("warning", ["'sea sand': on 1"])
+
+
 @pytest.mark.parametrize(
     ("counts", "pairs"),
     [

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -83,6 +84,22 @@ def _check_names(counts: Mapping[str, int]) -> Iterator[Problem]:
         places.append(Place(tag=repr(rare), remark=remark))
     advice = "if so, write it in one."
     yield from problem("warning", "similar_tags", "Tags that may be one tag written in two ways", advice, places)
+    several = [Place(tag=repr(name), remark=f"on {counts[name]:,}") for name in names_of_names(counts)]
+    advice = "if so, put the delimiter between them."
+    yield from problem(
+        "warning", "joined_tags", "Tags that may be several, as each word is a tag itself", advice, several
+    )
+
+
+def names_of_names(names: Iterable[str]) -> list[str]:
+    """Return names that consist of other names, with blanks or commas between.
+
+    >>> names_of_names(["dog", "cat", "dog cat", "sea, dog", "sea", "traffic light", "light"])
+    ['dog cat', 'sea, dog']
+    """
+    known = set(names)
+    parts = {name: re.split(r"[\s,;/]+", name.strip()) for name in known}
+    return sorted(name for name, words in parts.items() if len(words) > 1 and known.issuperset(words))
 
 
 def similar_names(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
