@@ -187,6 +187,7 @@ def test_a_choice_that_fails_is_a_failed_cell_and_not_the_end(ask, bench, tmp_pa
     assert "iat" in told.cells[-1]
     assert f"| IAT, {BY_LABELS} | failed | " in (tmp_path / "out" / "table.md").read_text()
     failed, told = bench(request)  # not tried again unless asked for
+    assert "2 cells failed before: --retry-failed tries again" in told.lines
     assert (failed, [line for line in told.lines if "chosen" in line]) == (2, [])
 
     def breaks(*_, **__):

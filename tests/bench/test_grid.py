@@ -1,7 +1,6 @@
 """The grid: order, names, one warm-up for all, going on, stopping in time."""
 
 import json
-import math
 from dataclasses import replace
 
 import pytest
@@ -9,14 +8,13 @@ import torch
 from safetensors.torch import save_file
 
 from tagspread.bench import work as work_module
-from tagspread.bench.cells import figures, machine_name
+from tagspread.bench.cells import machine_name
 from tagspread.bench.grid import PAPER_METHODS, Grid, in_order, starts_from_warmup
 from tagspread.bench.results import Results
 from tagspread.bench.work import GridRun, QuietBar
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
 from tagspread.train.config import TrainConfig
-from tagspread.train.session import Run
 from tests.bench.conftest import Listener
 
 
@@ -160,37 +158,6 @@ def test_a_method_takes_the_options_it_has_and_the_others_stay_as_they_are():
 def test_bad_grids_are_refused_before_anything_is_read(changes, message):
     with pytest.raises(TagspreadError, match=message):
         voc(**changes).cells()
-
-
-def line(epoch, stage, raw, ema):
-    return {"epoch": epoch, "stage": stage, "loss": 1.0, "seconds": 2.0, "test_map_raw": raw, "test_map_ema": ema}
-
-
-def test_honest_is_the_last_average_and_parity_the_best_of_the_last_stage(tmp_path):
-    metrics = {"test": {"mAP": 0.3, "interval_90": (0.2, 0.4)}, "network": "raw"}
-    log = [line(0, "warmup", 0.9, 0.1), line(1, "main", 0.5, 0.2), line(2, "main", 0.4, 0.3)]
-    found = figures(Run(tmp_path, metrics, log), TrainConfig())
-    assert (found["honest"], found["parity"], found["parity_is"], found["seconds"]) == (0.3, 0.5, "raw of epoch 1", 4.0)
-    assert found["curves"]["test_map_raw"] == [0.9, 0.5, 0.4]
-    alone = figures(Run(tmp_path, metrics, log[:1]), TrainConfig(method="asl"))
-    assert (alone["honest"], alone["honest_is"], alone["parity"]) == (0.9, "raw", 0.9)
-    averaged = figures(Run(tmp_path, metrics, log[:1]), TrainConfig(method="asl", warm_start_from="ema"))
-    assert averaged["honest"] == 0.1
-    chosen = figures(Run(tmp_path, metrics, log), TrainConfig(selection="held_out"))
-    assert (chosen["honest"], chosen["honest_is"]) == (0.3, "raw, chosen on held-out pictures")
-    assert (chosen["interval_90"], alone["interval_90"]) == ((0.2, 0.4), None)
-
-
-def test_figures_that_cannot_be_measured_are_a_failure(tmp_path):
-    run = Run(tmp_path, {"test": {"mAP": None, "interval_90": None}}, [line(0, "main", math.nan, math.nan)])
-    with pytest.raises(TagspreadError, match="no class has a positive"):
-        figures(run, TrainConfig())
-
-
-def test_curves_with_gaps_can_be_written_as_json(tmp_path):
-    log = [line(0, "main", 0.5, 0.2), {"epoch": 1, "stage": "main", "loss": math.inf, "seconds": 1.0}]
-    found = figures(Run(tmp_path, {"test": {"mAP": None, "interval_90": None}}, log), TrainConfig())
-    assert json.loads(json.dumps(found, allow_nan=False))["curves"]["loss"] == [1.0, None]
 
 
 def test_warm_up_is_trained_once_and_its_heirs_are_what_they_would_be_alone(ask, bench, tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tagspread.bench.grid import Grid
 from tagspread.bench.run import Request, run_bench
 from tests.bench.conftest import Listener
 
@@ -38,6 +39,19 @@ def test_kept_figures_have_the_same_words(made, name):
 
     assert len(words(made / "voc" / f"{name}.svg")) > 10
     assert words(made / "voc" / f"{name}.svg") == words(ROOT / "docs" / "figures" / f"voc-{name}.svg")
+
+
+def test_kept_cells_are_known_again(monkeypatch):
+    """Whoever goes on with a kept grid runs no cell twice: today's keys and versions are those of the records."""
+    for name in ("voc", "voc-head"):
+        for line in map(json.loads, (KEPT / name / "results.jsonl").read_text().splitlines()):
+            setup, method = line["setup"], line["method"]
+            monkeypatch.setattr("tagspread.bench.grid.digest_of_weights", lambda _, kept=setup["weights"]: kept)
+            asked = setup["asked"] | {"backbone": setup["backbone"], "weights": setup["weights_name"]}
+            grid = Grid("voc", (method,), (line["p"],), (line["seed"],), setup["preset"], asked,
+                        variants=((method, line["options"]),) if line["variant"] else ())  # fmt: skip
+            found = {one.key: one.version for one in grid.cells()}
+            assert found[line["key"]] == line["version"]
 
 
 def cells(row):

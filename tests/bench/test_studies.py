@@ -109,6 +109,12 @@ def test_curves_of_own_methods_are_drawn_too():
     figure = pseudo_labels([record(method, 0.1, 1, 0.5) for method in ("cap", mine, "plc")])
     assert figure is not None
     assert [line.get_label() for line in figure.axes[0].lines] == ["CAP", "rule.py:Rule"]
+    four = [f"/{place}/rule.py" for place in "abcd"]
+    figure = pseudo_labels([record(method, 0.1, 1, 0.5) for method in four])
+    assert figure is not None
+    lines = figure.axes[0].lines
+    assert [line.get_label() for line in lines] == four  # one name in four folders
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 4
     assert all(tick == int(tick) for tick in figure.axes[1].xaxis.get_major_locator().tick_values(0.95, 1.05))
 
 

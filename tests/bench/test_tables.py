@@ -6,23 +6,18 @@ import json
 import re
 import sys
 from importlib import resources
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tagspread.bench import run as run_module
 from tagspread.bench.entries import MISSING, Entry, signed
 from tagspread.bench.grid import PAPER_METHODS, SHARES
 from tagspread.bench.literature import published
 from tagspread.bench.notes import PROTOCOLS, machine_notes, protocol_words
-from tagspread.bench.results import Results
-from tagspread.bench.run import Request, write_all
 from tagspread.bench.tables import build_tables
 from tagspread.bench.writing import comma_separated, html, markdown, write_tables
-from tests.bench.conftest import Listener
 
 SETUP = {
     "id": "abc",
@@ -128,6 +123,11 @@ def test_who_looks_equal_is_marked_equally():
     assert [row.entries[0].best for row in build_tables("voc", records, [])[0].rows] == [False, True, True]
 
 
+def test_equals_by_one_seed_are_named_together():
+    table = build_tables("voc", [done(m, 0.05, 1, v) for m, v in (("cap", 0.7), ("iat", 0.7), ("bce", 0.6))], [])[0]
+    assert table.notes[0].startswith("p = 0.05: IAT and CAP are highest, by one seed only")
+
+
 def test_one_reason_is_said_once():
     cells = [cell("iat", p, s, status="failed", message="no\nluck") for p in (0.05, 0.1) for s in (1, 2)][:3]
     cells += [cell("plc", 0.05, 1, status="failed", message="no")]
@@ -150,52 +150,6 @@ def test_setups_and_data_sets_are_not_mixed():
         ("paper", [70.0]),
         ("default", [80.0]),
     ]
-
-
-def test_an_edited_method_takes_the_place_of_what_it_was(tmp_path):
-    mine = "my_rule.py:MyRule"
-    old, new = done(mine, 0.05, 1, 0.3, key="old"), done(mine, 0.05, 1, 0.7, key="new")
-    plans = Results(tmp_path)
-    plans.plan([cell(mine, 0.05, 1, key="old")])
-    plans.plan([cell(mine, 0.05, 1, key="new")])
-    for records, text in (([old, new], "70.00"), ([new, old], "70.00"), ([old], MISSING)):
-        assert rows_of(build_tables("voc", records, plans.planned())[0]) == {mine: [text]}
-    plans.plan([cell(mine, 0.05, 1, key="old")])  # it was edited back
-    assert rows_of(build_tables("voc", [old, new], plans.planned())[0]) == {mine: ["30.00"]}
-
-
-@pytest.mark.parametrize(("method", "name"), [("my_rule.py:MyRule", "my_rule.py:MyRule"), ("drml", "DRML")])
-@pytest.mark.parametrize("is_planned", [True, False])
-def test_a_row_is_of_one_version_of_a_method(method, name, is_planned, tmp_path):
-    """Seeds and shares that were run before its file or its settings changed are none of the new row's."""
-    plans = Results(tmp_path)
-    old = {(p, seed): {"key": f"{p}-{seed}-old", "version": "old"} for p in (0.05, 0.1) for seed in (1, 2)}
-    new: Any = {"key": "0.05-1-new", "version": "new", "options": {"keep": 0.5}}  # a preset's, which make no variant
-    if is_planned:
-        plans.plan([cell(method, p, seed, **facts) for (p, seed), facts in old.items()])
-        plans.plan([cell(method, 0.05, 1, **new), cell("cap", 0.05, 1)])
-    records = [done(method, p, seed, 0.3, **facts) for (p, seed), facts in old.items()]
-    records += [done(method, 0.05, 1, 0.7, **new), done("cap", 0.05, 1, 0.5)]
-    assert rows_of(build_tables("voc", records, plans.planned())[0]) == {"CAP": ["50.00"], name: ["70.00"]}
-
-
-def test_cells_that_do_not_say_their_version_are_shown():
-    """Records of a folder that is older than versions."""
-    planned = [cell("cap", 0.05, seed, version="now") for seed in (1, 2)]
-    records = [done("cap", 0.05, 1, 0.6), done("cap", 0.05, 2, 0.8, version="now")]
-    assert rows_of(build_tables("voc", records, planned)[0]) == {"CAP": ["70.00 ± 14.14"]}
-
-
-def test_figures_and_notes_are_of_the_same_cells_as_the_tables(tmp_path, monkeypatch):
-    results = Results(tmp_path)
-    monkeypatch.setattr(run_module, "write_figures", lambda out, records, study: [f"drew {len(records)}"])
-    results.plan([cell("cap", 0.05, 1, key="new", version="new")])
-    for key, value in (("old", 0.3), ("new", 0.9)):
-        results.append(done("cap", 0.05, 1, value, key=key, version=key))
-    listener = Listener()
-    write_all(Request("voc", tmp_path), listener)
-    assert listener.lines[-1] == "drew 1"
-    assert "Measured on X: 1 cell, 1.0 minutes" in (tmp_path / "table.md").read_text()
 
 
 def test_settings_of_a_methods_own_are_said_below_the_table():

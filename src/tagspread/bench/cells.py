@@ -77,10 +77,11 @@ class Cell:
         """The settings that are not the table's, as the method needs others to be itself."""
         return _changed(self.config, self.common)
 
-    @property
+    @cached_property
     def version(self) -> str:
         """What the method is by now, whatever options are tried: its file, its settings, the preset's options."""
-        return _digest([self.own, text_of(self.config.method), self._usual_options])
+        usual = plain_options(self.config.method, self._usual_options)
+        return _digest([self.own, text_of(self.config.method), usual])
 
     @property
     def _usual_options(self) -> dict[str, Any]:

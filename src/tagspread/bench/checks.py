@@ -5,6 +5,7 @@ One mistake that all cells share is one message; found by each cell in turn, it 
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from tagspread.bench.chosen import FILE
@@ -56,9 +57,9 @@ def check_data(results: Results, source: Source, root: Path | None) -> str:
 
 def check_labelled(grid: Grid, source: Source) -> None:
     """Raise for a labelled share of which no picture is left."""
+    least = math.ceil(10**6 / source.train) / 10**6  # rounded up, or it would be refused in turn
     for share in grid.shares:
         if not len(paper_split(source.train, share)[0]):
             raise TagspreadError(
-                f"--p {share:g}: of {source.train:,} training pictures that is none; give at least "
-                f"{1 / source.train:.2g}."
+                f"--p {share:g}: of {source.train:,} training pictures that is none; give at least {least:g}."
             )

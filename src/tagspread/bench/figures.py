@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from itertools import cycle
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -123,9 +122,7 @@ def proportions(study: dict[str, Any] | None) -> Figure | None:
 
 def pseudo_labels(records: Sequence[Record]) -> Figure | None:
     """Draw the quality of the pseudo-labels per epoch, mean over seeds (figure 2); methods of the user's own, too."""
-    own = sorted({record["method"] for record in records} - METHODS.keys())
-    inks = {method: (INK[method], MARKS[method]) for method in INK} | dict(zip(own, cycle(OWN), strict=False))
-    looks = {(method, ""): "-" for method in inks} | {("iat", BY_LABELS): "--"}
+    looks = _looks(records)
     having = [r for r in records if (r["method"], r["variant"]) in looks and "pseudo_OF1" in r["curves"]]
     if not having:
         return None
@@ -143,9 +140,8 @@ def pseudo_labels(records: Sequence[Record]) -> Figure | None:
                     continue
                 curves = zip(*(_main(r, f"pseudo_{name}") for r in mine), strict=False)
                 mean = [100 * statistics.fmean(values) for values in curves]
-                ink, mark = inks[method]
-                axis.plot(range(1, len(mean) + 1), mean, color=ink, ls=look, marker=mark, ms=3.5, lw=1.6,
-                          markevery=max(1, len(mean) // 8), label=row_name(method, variant))  # fmt: skip
+                axis.plot(range(1, len(mean) + 1), mean, color=look.ink, ls=look.dash, marker=look.mark, ms=3.5, lw=1.6,
+                          markevery=max(1, len(mean) // 8), label=look.name)  # fmt: skip
             if axis is row[0]:
                 axis.set_ylabel(f"pseudo-labels' {words} (%)")
             if row is axes[0]:
@@ -156,6 +152,26 @@ def pseudo_labels(records: Sequence[Record]) -> Figure | None:
     _legend_below(figure, 3)
     _title(figure, describe(setup))
     return figure
+
+
+class _Look(NamedTuple):
+    ink: str
+    mark: str
+    dash: str
+    name: str
+
+
+def _looks(records: Sequence[Record]) -> dict[tuple[str, str], _Look]:
+    """Return which rows' pseudo-labels are drawn, and how: those of the paper's figure, and the user's own methods."""
+    looks = {(name, ""): _Look(INK[name], MARKS[name], "-", row_name(name, "")) for name in INK}
+    looks["iat", BY_LABELS] = _Look(INK["iat"], MARKS["iat"], "--", row_name("iat", BY_LABELS))
+    own = sorted({record["method"] for record in records} - METHODS.keys())
+    short = [row_name(method, "") for method in own]
+    for number, (method, name) in enumerate(zip(own, short, strict=True)):
+        ink, mark = OWN[number % len(OWN)]
+        dash = ("-", ":", "-.")[number // len(OWN) % 3]
+        looks[method, ""] = _Look(ink, mark, dash, name if short.count(name) == 1 else method)
+    return looks
 
 
 def eta(records: Sequence[Record]) -> Figure | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from tagspread.bench.cells import Cell, all_options, plain_options
@@ -129,14 +130,17 @@ class Grid:
                 found.append(Unchosen(warmup, rows))
         return found
 
+    @cached_property
+    def _weights(self) -> str:
+        return digest_of_weights(self.config(WARMUP, 1).weights)
+
     def warmups(self) -> list[Cell]:
         """Return the labelled-only cell of every share and seed, whether or not the grid runs it."""
         common = self.config(WARMUP, 1)
-        digest = digest_of_weights(common.weights)
         named = ("backbone", "weights", "image_size", "method_options")  # shown in places of their own
         asked = {name: value for name, value in self.settings.items() if name not in named}
         return [
-            Cell(self.dataset, share, self.preset, self.config(WARMUP, seed), common, digest, self.facts, asked)
+            Cell(self.dataset, share, self.preset, self.config(WARMUP, seed), common, self._weights, self.facts, asked)
             for share in sorted(set(self.shares))
             for seed in dict.fromkeys(self.seeds)
         ]

@@ -8,7 +8,7 @@ from tagspread.bench.cells import all_options
 from tagspread.bench.chosen import BY_LABELS
 from tagspread.bench.entries import MISSING, Row, Table, row_name
 from tagspread.bench.grid import PAPER_METHODS, in_order
-from tagspread.bench.places import Record, row_of
+from tagspread.bench.places import Record
 from tagspread.wording import counted
 
 PROTOCOLS = {
@@ -41,40 +41,43 @@ def protocol_words(protocol: str, tables: Iterable[Table]) -> str:
 
 def judge(rows: list[Row], k: int, share: float) -> list[str]:
     """Mark the best of a column and what ties with it; return what is to be said about it."""
-    winner, level = _highest(rows, k)
-    if winner is None:
-        return []
-    shown = f"{winner.entries[k].mean:.2f}"
-    for row in rows:
-        mean = row.entries[k].mean
-        row.entries[k].best = mean is not None and f"{mean:.2f}" == shown  # who looks equal is marked equally
+    best, level = _highest(rows, k)
+    for row in best:
+        row.entries[k].best = True
     for row in level:
         row.entries[k].tie = True
-    notes = [f"p = {share:g}: {_verdict(winner, level, k)}"]
-    if winner.method not in PAPER_METHODS:
-        winner, level = _highest([row for row in rows if row.method in PAPER_METHODS], k)
-        notes += [f"p = {share:g}, the CAP paper's methods: {_verdict(winner, level, k)}"] if winner else []
+    notes = [f"p = {share:g}: {_verdict(best, level, k)}"] if best else []
+    if best and not any(row.method in PAPER_METHODS for row in best):
+        best, level = _highest([row for row in rows if row.method in PAPER_METHODS], k)
+        notes += [f"p = {share:g}, the CAP paper's methods: {_verdict(best, level, k)}"] if best else []
     return notes
 
 
-def _highest(rows: list[Row], k: int) -> tuple[Row | None, list[Row]]:
-    """Return the row with the highest mean, if there are two to choose from, and those within its deviation."""
+def _highest(rows: list[Row], k: int) -> tuple[list[Row], list[Row]]:
+    """Return the rows with the highest mean as it is shown, if there are two to choose from, and those level with it.
+
+    Level is who lies within the standard deviation of the highest.
+    """
     means = {row.name: row.entries[k].mean or 0.0 for row in rows if row.entries[k].values}
     if len(means) < 2:
-        return None, []
-    winner = max((row for row in rows if row.name in means), key=lambda row: means[row.name])
-    lowest = means[winner.name] - (winner.entries[k].std or 0.0)
-    alone = winner.entries[k].std is None
-    level = [row for row in rows if row is not winner and row.name in means and means[row.name] >= lowest]
+        return [], []
+    there = [row for row in rows if row.name in means]
+    winner = max(there, key=lambda row: means[row.name])
+    highest, std = means[winner.name], winner.entries[k].std
+    others = [row for row in there if row is not winner]
+    equal = [row for row in others if f"{means[row.name]:.2f}" == f"{highest:.2f}"]
+    level = [row for row in others if std is not None and means[row.name] >= highest - std]
     # a threshold that was chosen may be the usual one: the same cells are no tie
     level = [row for row in level if (row.method, row.entries[k].values) != (winner.method, winner.entries[k].values)]
-    return winner, [] if alone else level
+    return [winner, *equal], level
 
 
-def _verdict(winner: Row, level: list[Row], k: int) -> str:
-    std = winner.entries[k].std
+def _verdict(best: list[Row], level: list[Row], k: int) -> str:
+    winner, std = best[0], best[0].entries[k].std
     if std is None:
-        return f"{winner.name} is highest, by one seed only: no spread is known, so no tie can be told."
+        names = " and ".join(row.name for row in best)
+        are = "is" if len(best) == 1 else "are"
+        return f"{names} {are} highest, by one seed only: no spread is known, so no tie can be told."
     if not level:
         return f"{winner.name} is highest by more than one standard deviation ({std:.2f})."
     names = ", ".join(row.name for row in level)
@@ -85,10 +88,9 @@ def own_settings(rows: Sequence[Row], cells: Sequence[Record]) -> list[str]:
     """Say which rows were trained with other settings than the table's, as their methods need them."""
     notes = []
     for row in rows:
-        own = {row_of(c): c.get("own") for c in cells if (c["method"], c["variant"]) == (row.method, row.variant)}
-        for settings in filter(None, own.values()):
-            listed = ", ".join(f"{name}={value}" for name, value in settings.items())
-            notes.append(f"{row.name} has settings of its own: {listed}.")
+        mine = [c.get("own", {}) for c in cells if (c["method"], c["variant"]) == (row.method, row.variant)]
+        words = (", ".join(f"{name}={value}" for name, value in own.items()) for own in mine)
+        notes += [f"{row.name} has settings of its own: {listed}." for listed in dict.fromkeys(words) if listed]
     return notes
 
 

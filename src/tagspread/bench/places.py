@@ -7,7 +7,9 @@ or a preset other settings.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 Record = dict[str, Any]
@@ -24,19 +26,42 @@ def row_of(cell: Record) -> RowName:
     return cell["setup"]["id"], cell["method"], cell["variant"]
 
 
-def versions(cells: Iterable[Record]) -> dict[RowName, str]:
+@dataclass
+class Version:
+    """What a row's method is: its version, and for older records, which do not say theirs, how their keys end."""
+
+    name: str | None = None
+    ends: dict[str, str] = field(default_factory=dict)  # by options: along a row, a chosen threshold may differ
+
+
+def versions(cells: Iterable[Record]) -> dict[RowName, Version]:
     """Return of which version of its method each row is: that of the last of its cells."""
-    return {row_of(cell): cell["version"] for cell in cells if "version" in cell}
+    now: dict[RowName, Version] = {}
+    for cell in cells:
+        row = now.setdefault(row_of(cell), Version())
+        row.name = cell.get("version", row.name)
+        row.ends[_options(cell)] = _end(cell)
+    return now
 
 
-def is_current(cell: Record, now: dict[RowName, str]) -> bool:
-    """Return whether a cell is of the version that its row is of. Of one that does not say, nothing is known."""
-    version = now.get(row_of(cell))
-    return version is None or cell.get("version", version) == version
+def is_current(cell: Record, now: dict[RowName, Version]) -> bool:
+    """Return whether a cell is of the version that its row is of."""
+    row = now.get(row_of(cell), Version())
+    if row.name is not None and "version" in cell:
+        return bool(cell["version"] == row.name)
+    return row.ends.get(_options(cell), _end(cell)) == _end(cell)
+
+
+def _options(cell: Record) -> str:
+    return json.dumps(cell.get("options"), sort_keys=True)
+
+
+def _end(cell: Record) -> str:
+    return str(cell["key"].rpartition("-")[2])  # the same for all shares and seeds of a version with these options
 
 
 def current(records: Sequence[Record], planned: Sequence[Record]) -> list[Record]:
-    """Return the records that tables and figures are made of.
+    """Return the records that tables and figures are made of: what was asked for, and what is of the same version.
 
     Args:
         records: what was run, the oldest first.
@@ -44,4 +69,4 @@ def current(records: Sequence[Record], planned: Sequence[Record]) -> list[Record
     """
     asked = {place_of(cell): cell["key"] for cell in planned}
     now = versions(records) | versions(planned)
-    return [r for r in records if asked.get(place_of(r), r["key"]) == r["key"] and is_current(r, now)]
+    return [r for r in records if (asked[place_of(r)] == r["key"] if place_of(r) in asked else is_current(r, now))]

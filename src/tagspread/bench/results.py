@@ -68,7 +68,8 @@ class Results:
         asked = list(cells)
         now = versions(asked)
         with self.alone():
-            known = {place_of(cell): cell for cell in (*self.planned(), *asked) if is_current(cell, now)}
+            before = [cell for cell in self.planned() if is_current(cell, now)]
+            known = {place_of(cell): cell for cell in (*before, *asked)}
             told = {"cells": {cell["key"]: cell for cell in known.values()}}
             digest = {} if data is None else {"data": data}
             write_file(self.plan_file, json.dumps(self._plan() | told | digest, indent=1) + "\n")

@@ -106,16 +106,18 @@ def run_bench(request: Request, watcher: Watcher) -> int:
         # before anything else is left in the folder, so that it is known again as a grid's
         results.plan(_asked(grid, choices), data)
         work.choose(now, opened)
-    cells = grid.cells(choices.read())
+    cells, asked = grid.cells(choices.read()), _asked(grid, choices)
     pending = work.pending(cells, request.retry_failed)
     if request.dry_run:
         show_plan(cells, pending, work, watcher)
         if now:
             watcher.note(f"thresholds of {counted(len(now), 'split')}: chosen first; their cells come on top")
         return 0
-    asked = _asked(grid, choices)
     results.plan(asked, data)
     describe_start(cells, pending, work, watcher)
+    todo = {cell.key for cell in pending}
+    if failed := sum(work.status(cell["key"]) == "failed" for cell in asked if cell["key"] not in todo):
+        watcher.note(f"{counted(failed, 'cell')} failed before: --retry-failed tries again")
     _study_labels(request, source, results)
     if pending:
         work.run(pending, opened())
@@ -178,6 +180,3 @@ def describe_start(cells: Sequence[Cell], pending: Sequence[Cell], work: GridRun
         estimate = f", {minutes if whole else 'nobody knows yet how long that takes'}"
     settled = len(cells) - len(pending)
     watcher.note(f"{counted(len(cells), 'cell')}, {settled} of them settled, {len(pending)} to run{estimate}")
-    todo = {cell.key for cell in pending}
-    if failed := sum(work.status(cell.key) == "failed" for cell in cells if cell.key not in todo):
-        watcher.note(f"{counted(failed, 'cell')} failed before: --retry-failed tries again")

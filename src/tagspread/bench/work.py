@@ -107,7 +107,7 @@ class GridRun:
             return True
         takes = "" if expected is None else f"the next takes about {_minutes(expected)}, "
         rest = f"{_minutes(max(0.0, left))} of the budget are left"
-        self.watcher.note(f"{cells_left} cells are left for another time: {takes}{rest}")
+        self.watcher.note(f"{counted(cells_left, 'cell')} left for another time: {takes}{rest}")
         return False
 
     def choose(self, splits: Sequence[Unchosen], opened: Callable[[], Callable[[float, int], Problem]]) -> None:

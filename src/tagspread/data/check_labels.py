@@ -92,7 +92,7 @@ def _check_names(counts: Mapping[str, int]) -> Iterator[Problem]:
 
 
 def names_of_names(names: Iterable[str]) -> list[str]:
-    """Return names that consist of other names, with blanks or commas between.
+    """Return names that consist of other names, with blanks, commas, semicolons or slashes between.
 
     >>> names_of_names(["dog", "cat", "dog cat", "sea, dog", "sea", "traffic light", "light"])
     ['dog cat', 'sea, dog']

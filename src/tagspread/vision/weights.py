@@ -66,7 +66,7 @@ def read_weights(path: str | Path) -> Weights:
             f"weights: {file} does not hold plain tensors; give a .safetensors file, or convert it where you trust it."
         ) from None
     tensors = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else loaded
-    if not isinstance(tensors, dict) or not tensors or not all(isinstance(value, Tensor) for value in tensors.values()):
+    if not isinstance(tensors, dict) or not tensors or not all(map(_is_entry, tensors.items())):
         raise TagspreadError(f"weights: {file} holds no dictionary of tensors; save model.state_dict().")
     return Weights(_as_float(tensors), source=file.name)
 
@@ -130,6 +130,11 @@ def no_download(backbone: str, error: Exception) -> TagspreadError:
 def without_classifier(tensors: dict[str, Tensor], ours: Container[str]) -> dict[str, Tensor]:
     """Leave out the old classifier, as ours has other classes, but nothing that our network has a place for."""
     return {name: value for name, value in tensors.items() if name in ours or not name.startswith(CLASSIFIERS)}
+
+
+def _is_entry(named: tuple[object, object]) -> bool:
+    name, value = named
+    return isinstance(name, str) and isinstance(value, Tensor) and value.layout == torch.strided
 
 
 def _as_float(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
