@@ -142,6 +142,21 @@ def test_figure_3_compares_the_same_seeds():
     assert np.array(more.axes[0].lines[0].get_ydata()) == pytest.approx(np.array([70.0, 60.0, 50.0]))
 
 
+@pytest.mark.parametrize("preset", ["paper", "default"])
+def test_on_a_frozen_network_the_whole_interval_is_not_the_one_that_is_chosen(preset):
+    grid = Grid("demo", ("cap",), (0.1,), (1,), preset, {"mode": "head"}, variants=eta_variants())
+    cells = grid.cells()
+    assert len({cell.key for cell in cells}) == len({cell.variant for cell in cells}) == 1 + 10
+    assert [cell.options for cell in cells if cell.variant == "keep_pos=1, keep_neg=1"] == [
+        {"keep_pos": 1.0, "keep_neg": 1.0}
+    ]
+    records = [record("cap", 0.1, 1, 0.5), record("cap", 0.1, 1, 0.6, {"keep_pos": 1.0, "keep_neg": 1.0}, "whole")]
+    records += [record("cap", 0.1, 1, 0.7, {"keep_pos": 0.9, "keep_neg": 1.0}, "part")]
+    figure = eta([one | {"setup": one["setup"] | {"settings": {"mode": "head"}}} for one in records])
+    assert figure is not None
+    assert np.array(figure.axes[0].lines[0].get_xydata()) == pytest.approx(np.array([[0.9, 70.0], [1.0, 60.0]]))
+
+
 def test_same_data_same_picture(tmp_path, y):
     study = tmp_path / "study.json"
     write_label_study(study, y, ("a", "b", "c", "d"), [0.1], [1])

@@ -24,6 +24,7 @@ from tagspread.methods import find_method
 from tagspread.methods.from_file import text_of
 from tagspread.train.config import TrainConfig, make_config
 from tagspread.train.folder import RunFolder
+from tagspread.train.head_mode import chooses_options
 from tagspread.train.problem import Problem
 from tagspread.train.same import OF_THE_MACHINE
 from tagspread.train.session import Run, run_training
@@ -105,17 +106,24 @@ class Cell:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The method's options that are not as they usually are."""
-        return plain_options(self.config.method, self.config.method_options)
+        """The method's options that are not as they usually are; all of them where the method would choose them."""
+        given = self.config.method_options
+        return dict(given) if self._is_settled else plain_options(self.config.method, given)
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether options are given that a head would otherwise choose itself: usual ones are then a choice, too."""
+        return chooses_options(replace(self.config, method_options={})) and not chooses_options(self.config)
 
     @property
     def variant(self) -> str:
         """What the method does here that it does not do in the preset; empty for the method as it is."""
-        usual = self._usual_options
+        usual, given = self._usual_options, self.config.method_options
+        said = given.keys() if self._is_settled else ()
         return ", ".join(
             f"{name}={value:g}" if isinstance(value, int | float) else f"{name}={value}"
-            for name, value in all_options(self.config.method, self.config.method_options).items()
-            if value != usual[name]
+            for name, value in all_options(self.config.method, given).items()
+            if value != usual[name] or name in said
         )
 
     def identity(self) -> Record:

@@ -208,6 +208,8 @@ def eta(records: Sequence[Record]) -> Figure | None:
 def _interval_cells(records: Sequence[Record]) -> list[Record]:
     """Return CAP with one end of the interval moved, or none: cells of one setup, at each share of the same seeds."""
     cap = [r for r in records if r["method"] == "cap" and r["options"].keys() <= {"keep_pos", "keep_neg"}]
+    # on a frozen network, CAP without options has an interval that it chose
+    cap = [r for r in cap if r["options"] or r["setup"].get("settings", {}).get("mode") != "head"]
     cap = [r for r in cap if 1.0 in _ends(r) and _ends(r)[0] in KEEP_POS and _ends(r)[1] in KEEP_NEG]
     moved = [r for r in cap if _ends(r) != (1.0, 1.0)]
     if not moved:

@@ -152,9 +152,15 @@ def fit_on_features(
     watcher.note(f"head fitted in {seconds:.1f} s; {_in_words(settings, chosen.trials != ())}")
 
 
+def chooses_options(config: TrainConfig) -> bool:
+    """Return whether a head finds its method's options itself: CAP's interval, unless it is the user's own."""
+    usual = config.method_options in ({}, DEFAULT["method_options"])
+    return config.mode == "head" and config.method == "cap" and usual
+
+
 def _methods(config: TrainConfig) -> tuple[Method, ...]:
-    """Return the variants to choose among: those of CAP, unless its options are the user's own."""
-    if config.method == "cap" and config.method_options in ({}, DEFAULT["method_options"]):
+    """Return the variants to choose among."""
+    if chooses_options(config):
         return intervals_of(get_method("cap"))
     return (get_method(config.method, **config.method_options),)
 
