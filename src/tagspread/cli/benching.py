@@ -33,7 +33,7 @@ def spread(args: list[str]) -> list[str]:
     plain: list[str] = []
     option, fresh = None, False
     for word in args:
-        if fresh and word.startswith("--") and word != "--help":
+        if fresh and word.startswith("--"):
             raise _nothing_given(str(option))
         if word.startswith("-") or (word in DATASETS and not fresh):
             option = word if word in MANY else None
