@@ -56,10 +56,16 @@ def test_sparse_rows_give_what_dense_rows_give():
     x, y = problem(rows=200, width=30)
     x[np.abs(x) < 1] = 0
     labels = torch.from_numpy(y)
-    dense = fit([Part(DenseRows(torch.from_numpy(x)), labels)], 3, 30)
-    thin = fit([Part(SparseRows(sparse.csr_array(x)), labels)], 3, 30)
-    np.testing.assert_allclose(dense[0], thin[0], atol=1e-4)
-    np.testing.assert_allclose(dense[1], thin[1], atol=1e-4)
+    rows = (DenseRows(torch.from_numpy(x)), SparseRows(sparse.csr_array(x)))
+    dense, thin = ([Part(kind, labels)] for kind in rows)
+    anywhere = torch.from_numpy(np.random.default_rng(2).normal(size=(3, 31)).astype(np.float32))
+    for of_dense, of_thin in zip(
+        loss_and_slope(dense, anywhere, 0.1), loss_and_slope(thin, anywhere, 0.1), strict=True
+    ):
+        torch.testing.assert_close(of_dense, of_thin, rtol=1e-5, atol=1e-6)
+    # near the minimum single precision cannot tell losses apart: how near a fit ends differs from machine to machine
+    for of_dense, of_thin in zip(fit(dense, 3, 30), fit(thin, 3, 30), strict=True):
+        np.testing.assert_allclose(of_dense, of_thin, atol=2e-3)
     some = torch.tensor([5, 7])
     assert (SparseRows(sparse.csr_array(x)).take(some).matrix.toarray() == x[[5, 7]]).all()
 
