@@ -87,6 +87,7 @@ def test_docs_tables_have_the_results_figures(made):
             assert found is not None, cell
             assert (last, paper) == found.groups()
             assert parity[plain][column].strip("*").startswith(best)
+        assert ("one seed" in name) == any("(n = 1)" in cell for cell in honest[plain][column - 1 : column + 1])
 
 
 def test_docs_table_of_heads_has_the_results_figures(made):
@@ -117,3 +118,15 @@ def test_docs_have_the_figures_of_both_presets():
             found = [maps[key] for key in keys if key in maps]
             several = f"{np.mean(found):.2f} ± {np.std(found, ddof=1):.2f}" if len(found) == 3 else "not run"
             assert figures[2 * k : 2 * k + 2] == [f"{(maps | last)[keys[0]]:.2f}", several]
+
+
+def test_figures_measured_anew_are_those_of_the_docs():
+    """What ``benchmarks/headline.py`` found is as asked, and the same as the table of the presets says."""
+    lines = json.loads((KEPT / "voc" / "headline.json").read_text())
+    assert all(line["kept"] for line in lines)
+    found = {line["what"]: f"{line['mAP']:.2f}" for line in lines}
+    documented = {row[0]: row[2:] for row in documented_rows("## What the presets reach", r"\| `.*`default`")}
+    for network in ("tf_efficientnet_lite2", "resnet50_v1"):
+        measured = [found[f"preset default, {network}, p = {p}"] for p in ("0.05", "0.1")]
+        assert measured == documented[network][::2]
+    assert f"took {lines[0]['seconds']} s alone" in (ROOT / "docs" / "benchmarks.md").read_text()
