@@ -119,8 +119,13 @@ def run_bench(request: Request, watcher: Watcher) -> int:
     if failed := sum(work.status(cell["key"]) == "failed" for cell in asked if cell["key"] not in todo):
         watcher.note(f"{counted(failed, 'cell')} failed before: --retry-failed tries again")
     _study_labels(request, source, results)
-    if pending:
-        work.run(pending, opened())
+    try:
+        if pending:
+            work.run(pending, opened())
+    except KeyboardInterrupt:
+        if work.records:  # whoever stops a long grid wants to see what it has found
+            write_all(request, watcher)
+        raise
     write_all(request, watcher)
     return sum(work.status(cell["key"]) == "failed" for cell in asked)
 

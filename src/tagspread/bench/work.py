@@ -144,7 +144,8 @@ class GridRun:
         ]
         uses_pile = find_method(cell.config.method).uses_pile
         same = [r["wall_seconds"] for r in alike if r["method"] == cell.config.method]
-        others = [r["wall_seconds"] for r in alike if r["uses_pile"] == uses_pile]
+        kind = (uses_pile, cell.own)  # one with settings of its own may need a hundred times as long
+        others = [r["wall_seconds"] for r in alike if (r["uses_pile"], r.get("own", {})) == kind]
         return max(same or others, default=None)
 
     @property

@@ -100,7 +100,8 @@ def bench(
         cache=cache, device=device, budget=budget, keep_models=keep_models, retry_failed=retry_failed, dry_run=dry_run,
         tables_only=tables_only,
     )  # fmt: skip
-    with may_be_stopped("stopped and saved; the same command goes on"):
+    goes_on = "stopped; what was done is kept, and the same command goes on"
+    with may_be_stopped(goes_on, before_saving=goes_on):
         failed = run_bench(request, Watcher(quiet))
     if failed:
         raise typer.Exit(1)

@@ -40,8 +40,13 @@ def say(text: str, error: bool = False) -> None:
 
 
 @contextmanager
-def may_be_stopped(words: str) -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into one line that says how to go on, and exit code 130."""
+def may_be_stopped(words: str, before_saving: str = "stopped") -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into one line that says how to go on, and exit code 130.
+
+    Args:
+        words: what to say of a run that was saved; {} stands for its folder.
+        before_saving: what to say where nothing of a run was saved.
+    """
     from tagspread.train.stop import Interrupted
 
     before = signal.getsignal(signal.SIGTERM)
@@ -51,7 +56,7 @@ def may_be_stopped(words: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stopped:
-        say(words.format(stopped) if isinstance(stopped, Interrupted) else "stopped", error=True)
+        say(words.format(stopped) if isinstance(stopped, Interrupted) else before_saving, error=True)
         raise typer.Exit(130) from None
     finally:
         if mine:
