@@ -24,7 +24,7 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	@# tensors in tests are tiny: more threads only wait for each other, for minutes on a busy machine
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 format: setup
 	$(BIN)/ruff check --fix .
