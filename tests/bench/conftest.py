@@ -4,6 +4,7 @@ import pytest
 
 from tagspread.bench import run as run_module
 from tagspread.bench.run import Request, run_bench
+from tagspread.bench.work import QuietBar
 from tagspread.train.console import Watcher
 
 QUICK = {"warmup_epochs": 1, "epochs": 2, "batch": 32, "score_batch": 256}
@@ -34,6 +35,20 @@ def ask(tmp_path):
         return Request(**(usual | changes))
 
     return make
+
+
+@pytest.fixture
+def stop_at(monkeypatch):
+    """Stop whatever is trained at an epoch, as Ctrl-C does; ``undo`` of monkeypatch ends it."""
+
+    def stop(at):
+        def step(self, epoch, seen, total):
+            if epoch == at:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(QuietBar, "step", step)
+
+    return stop
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from tagspread.bench.checks import check_labelled
 from tagspread.bench.datasets import Source
 from tagspread.bench.grid import Grid
 from tagspread.bench.results import Results
-from tagspread.bench.work import QuietBar
 from tagspread.cli import app
 from tagspread.data.split import paper_split
 from tagspread.errors import TagspreadError
@@ -152,13 +151,9 @@ def test_another_number_of_canvases_is_refused(tmp_path):
     assert "on another number of canvases" in str(bench(*words, "--canvases", "130").exception)
 
 
-def test_a_stopped_grid_shows_what_it_has_and_says_how_to_go_on(tmp_path, monkeypatch):
-    def stop(self, epoch, seen, total):
-        if epoch == 1:  # of CAP, after the warm-up's only one
-            raise KeyboardInterrupt
-
+def test_a_stopped_grid_shows_what_it_has_and_says_how_to_go_on(stop_at, tmp_path, monkeypatch):
     words = ["demo", "--methods", "cap", "--p", "0.2", "--seeds", "1", *QUICK, "--out", tmp_path / "out"]
-    monkeypatch.setattr(QuietBar, "step", stop)
+    stop_at(1)  # of CAP, after the warm-up's only one
     result = bench(*words)
     assert result.exit_code == 130
     assert "stopped; what was done is kept, and the same command goes on" in result.output

@@ -53,15 +53,10 @@ def test_method_added_later_gets_its_warm_up_again_and_no_second_line(ask, bench
     assert len(list((tmp_path / "out").rglob("model.safetensors"))) == 2  # the warm-up's and Top-k's
 
 
-def test_killed_within_a_cell_goes_on_there(ask, bench, tmp_path, monkeypatch):
+def test_killed_within_a_cell_goes_on_there(ask, bench, stop_at, tmp_path, monkeypatch):
     request = ask({"epochs": 3}, methods=("cap",))
     bench(ask({"epochs": 3}, methods=("cap",), out=tmp_path / "whole"))
-
-    def kill(self, epoch, seen, total):
-        if epoch == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(QuietBar, "step", kill)
+    stop_at(2)
     with pytest.raises(KeyboardInterrupt):
         bench(request)
     assert [r["method"] for r in Results(request.out).read()] == ["asl"]
@@ -81,14 +76,9 @@ def test_killed_within_a_cell_goes_on_there(ask, bench, tmp_path, monkeypatch):
     assert resumed["curves"]["test_map_ema"] == whole["curves"]["test_map_ema"]
 
 
-def test_cell_begun_with_weights_that_lay_elsewhere_is_begun_anew(ask, bench, monkeypatch):
+def test_cell_begun_with_weights_that_lay_elsewhere_is_begun_anew(ask, bench, stop_at, monkeypatch):
     request = ask(methods=("cap",))
-
-    def kill(self, epoch, seen, total):
-        if epoch == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(QuietBar, "step", kill)
+    stop_at(2)
     with pytest.raises(KeyboardInterrupt):
         bench(request)
     for file in request.out.glob("cells/*/config.json"):
