@@ -13,7 +13,7 @@ import time
 
 import torch
 
-from tagspread.train.score import suitable_batch
+from tagspread.train.scoring import suitable_batch
 from tagspread.vision.backbones import TagNet, build_network
 from tagspread.vision.sizes import picture_size
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tagspread.data.pile import find_pictures
-from tagspread.data.store import open_store
-from tagspread.embedding import embed_pictures
+from tagspread.data.images.find import find_pictures
+from tagspread.data.images.store import open_store
+from tagspread.predict.embedding import embed_pictures
 from tagspread.train.features import embed
-from tagspread.train.score import suitable_batch
+from tagspread.train.scoring import suitable_batch
 from tagspread.vision.backbones import build_network
 from tagspread.vision.sizes import picture_size
 

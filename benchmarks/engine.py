@@ -23,18 +23,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tagspread.data import decode
+from tagspread.data.datasets.voc import read_voc
+from tagspread.data.images import decode
+from tagspread.data.images.store import open_store
 from tagspread.data.split import paper_split
-from tagspread.data.store import open_store
-from tagspread.data.voc import read_voc
 from tagspread.methods.base import Labelled
+from tagspread.train.batches import shown_batches
 from tagspread.train.config import TrainConfig, make_config
-from tagspread.train.feed import shown_batches
+from tagspread.train.dataset import Problem
 from tagspread.train.loop import evaluate, label_pile, student_steps
-from tagspread.train.problem import Problem
-from tagspread.train.score import suitable_batch
-from tagspread.train.session import run_training
+from tagspread.train.scoring import suitable_batch
 from tagspread.train.state import TrainState
+from tagspread.train.trainer import run_training
 from tagspread.vision.augment import Views
 from tagspread.vision.backbones import build_network
 

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 
 import tagspread as ts
-from tagspread.data.digits import CLASSES, digit_canvases
-from tagspread.data.store import TensorStore
+from tagspread.data.datasets.digits import CLASSES, digit_canvases
+from tagspread.data.images.store import TensorStore
+from tagspread.progress import Watcher
 from tagspread.train.config import TrainConfig
-from tagspread.train.console import Watcher
-from tagspread.train.problem import Problem
-from tagspread.train.session import Run, run_training
+from tagspread.train.dataset import Problem
+from tagspread.train.interrupts import Interrupted
 from tagspread.train.step import Step
-from tagspread.train.stop import Interrupted
+from tagspread.train.trainer import Run, run_training
 
 
 class Curious(torch.nn.Module):

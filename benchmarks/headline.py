@@ -25,9 +25,9 @@ from engine import voc_problem
 from tagspread.bench.results import Results
 from tagspread.bench.run import Request, run_bench
 from tagspread.cli.training import _settings
+from tagspread.progress import Watcher
 from tagspread.train.config import make_config
-from tagspread.train.console import Watcher
-from tagspread.train.session import run_training
+from tagspread.train.trainer import run_training
 
 NETWORKS = ("tf_efficientnet_lite2", "resnet50_v1")
 ASKED = {

@@ -22,8 +22,8 @@ from torch import Tensor
 from tagspread.methods import METHODS
 from tagspread.methods.base import Labelled, Method, SetApart, State, Targets
 from tagspread.train.config import make_config
+from tagspread.train.dataset import Problem
 from tagspread.train.loop import label_pile, student_steps
-from tagspread.train.problem import Problem
 from tagspread.train.state import TrainState
 from tagspread.vision.augment import Views
 from tagspread.vision.backbones import build_network

@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from tagspread.core.calibrate import Calibration
-from tagspread.data.decode import decode_all
-from tagspread.predict.artefact import Artefact
+from tagspread.core.calibration import Calibration
+from tagspread.data.images.decode import decode_all
 from tagspread.predict.tagger import MOST_AT_A_TIME, Tagger
-from tagspread.train.score import autocast, suitable_batch
-from tagspread.train.session import choose_device
+from tagspread.run.artefact import Artefact
+from tagspread.train.scoring import autocast, suitable_batch
+from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import build_network
 
 FILES = 1024  # at most: writing and decoding takes longer than looking at them

@@ -28,13 +28,13 @@ from engine import voc_problem
 from tagspread.core.metrics import mean_average_precision
 from tagspread.methods import get_method
 from tagspread.methods.base import Labelled
-from tagspread.predict.artefact import load_network, read_artefact
+from tagspread.progress import Watcher
+from tagspread.run.artefact import load_network, read_artefact
 from tagspread.train.config import TrainConfig, make_config
-from tagspread.train.console import Watcher
+from tagspread.train.dataset import Problem
 from tagspread.train.head import fit_head
-from tagspread.train.problem import Problem
-from tagspread.train.score import score
-from tagspread.train.session import Run, run_training
+from tagspread.train.scoring import score
+from tagspread.train.trainer import Run, run_training
 
 
 def variants(run: Run, problem: Problem, config: TrainConfig, device: torch.device) -> dict[str, float]:

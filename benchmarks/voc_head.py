@@ -22,7 +22,7 @@ from engine import voc_problem
 
 from tagspread.data.split import paper_split
 from tagspread.train.config import make_config
-from tagspread.train.session import run_training
+from tagspread.train.trainer import run_training
 
 
 def main() -> None:

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 import tagspread as ts
 from tagspread import api
 from tagspread.cli import app
-from tagspread.data.digits import digit_canvases
+from tagspread.data.datasets.digits import digit_canvases
 from tagspread.errors import TagspreadError
-from tagspread.evaluate import own_test_part
+from tagspread.predict.evaluation import own_test_part
 from tagspread.train import loop
-from tagspread.train.stop import Interrupted
+from tagspread.train.interrupts import Interrupted
 from tagspread.vision.backbones import build_network
 
 QUICK: dict[str, Any] = {

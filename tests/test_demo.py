@@ -6,7 +6,7 @@ import pytest
 
 from tagspread.demo import DemoSize, run_demo
 from tagspread.errors import TagspreadError
-from tagspread.train.console import Watcher
+from tagspread.progress import Watcher
 
 
 def test_acceptance_13_cap_is_ahead_of_labelled_only_in_mean_over_seeds(tmp_path):

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 import tagspread as ts
 from tagspread.cli import app
-from tagspread.data.decode import UnreadablePicture
-from tagspread.data.table import read_table
+from tagspread.data.images.decode import UnreadablePicture
+from tagspread.data.tables.label_table import read_table
 from tagspread.errors import Blank, Both, TagspreadError
 
 

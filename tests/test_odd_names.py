@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 
 import tagspread as ts
-from tagspread.data.digits import CLASSES, digit_canvases
-from tagspread.data.table import LabelTable, read_table
+from tagspread.data.datasets.digits import CLASSES, digit_canvases
+from tagspread.data.tables.label_table import LabelTable, read_table
 from tagspread.errors import TagspreadError
-from tagspread.ledger.book import read_ledger
 from tagspread.predict.fill import fill_table
+from tagspread.run.pseudo_labels import read_ledger
 
 ODD = os.fsdecode(b"caf\xe9.png")
 

@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import tagspread as ts
-from tagspread.data.digits import CLASSES, digit_canvases
+from tagspread.data.datasets.digits import CLASSES, digit_canvases
 
 QUICK = ["--backbone", "small", "--weights", "none", "--image-size", "24", "--batch", "32", "--lr", "0.003"]
 QUICK += ["--preset", "paper", "--warmup-epochs", "2", "--epochs", "6", "--set", "flip=false", "--device", "cpu"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tagspread._version import __version__
 from tagspread.api import train
-from tagspread.core.calibrate import Calibration, fit_calibration
-from tagspread.core.decide import Decision, choose_thresholds
+from tagspread.core.calibration import Calibration, fit_calibration
+from tagspread.core.decision import Decision, choose_thresholds
 from tagspread.core.losses import asl_loss, bce_loss
 from tagspread.core.metrics import (
     average_precision,
@@ -29,7 +29,7 @@ from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS, Method, Targets, get_method
 from tagspread.predict.tagger import Predictions, Tagger, load
 from tagspread.train.config import PRESETS, TrainConfig, make_config
-from tagspread.train.session import Run
+from tagspread.train.trainer import Run
 
 if TYPE_CHECKING:
     from tagspread.estimator import TagSpreadClassifier

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tagspread.data.table import read_table
+from tagspread.data.tables.label_table import read_table
 from tagspread.errors import TagspreadError
 from tagspread.linear.rounds import check_method
 from tagspread.methods import get_method
-from tagspread.predict.artefact import check_resumable
-from tagspread.train.assemble import problem_from_arrays, problem_from_folder, put_aside_for_testing
+from tagspread.progress import Watcher
+from tagspread.run.artefact import check_resumable
+from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig, check_heard, make_config
-from tagspread.train.console import Watcher
-from tagspread.train.folder import RunFolder
+from tagspread.train.loading import problem_from_arrays, problem_from_folder, put_aside_for_testing
 from tagspread.train.preflight import check_loss, try_weights
-from tagspread.train.session import Run, choose_device, run_training
+from tagspread.train.trainer import Run, choose_device, run_training
 from tagspread.vision.backbones import check_network
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def train(
         test_labels: labels to evaluate on: a table (for a folder) or a matrix.
         test_images: pictures of that matrix.
         test_share: put this share of the labelled pictures aside to evaluate on, if you have no test set.
-        table_options: how to read the tables, see :func:`tagspread.data.table.read_table`.
+        table_options: how to read the tables, see :func:`tagspread.data.tables.label_table.read_table`.
         preset: ``"default"`` (what works best) or ``"paper"``.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
         cache: folder for decoded pictures and features, for piles larger than memory; a second run decodes nothing.

@@ -14,14 +14,14 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from tagspread.data.digits import CLASSES, SIDE, digit_canvases
-from tagspread.data.store import TensorStore
+from tagspread.data.datasets.digits import CLASSES, SIDE, digit_canvases
+from tagspread.data.images.store import TensorStore
 from tagspread.errors import TagspreadError
+from tagspread.progress import Watcher
+from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig
-from tagspread.train.console import Watcher
-from tagspread.train.folder import RunFolder
-from tagspread.train.problem import Problem
-from tagspread.train.session import Run, choose_device, run_training
+from tagspread.train.dataset import Problem
+from tagspread.train.trainer import Run, choose_device, run_training
 
 
 class DemoSize(NamedTuple):

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tagspread.core.decide import Policy, choose_thresholds, decide
+from tagspread.core.decision import Policy, choose_thresholds, decide
 from tagspread.core.metrics import mean_average_precision
 from tagspread.core.thresholds import class_counts
 from tagspread.errors import TagspreadError
@@ -23,7 +23,7 @@ from tagspread.linear.prepare import Scaling
 from tagspread.linear.rounds import Fitted, probe, spread
 from tagspread.methods import Method
 from tagspread.methods.base import check_share
-from tagspread.train.session import choose_device
+from tagspread.train.trainer import choose_device
 
 NUMBERS = (np.float64, np.float32)
 

@@ -8,7 +8,7 @@ import pytest
 from tagspread.bench.cells import figures
 from tagspread.errors import TagspreadError
 from tagspread.train.config import TrainConfig
-from tagspread.train.session import Run
+from tagspread.train.trainer import Run
 
 
 def line(epoch, stage, raw, ema):

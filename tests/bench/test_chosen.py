@@ -21,9 +21,9 @@ from tagspread.bench.grid import Grid
 from tagspread.bench.results import Results
 from tagspread.bench.tables import build_tables
 from tagspread.errors import TagspreadError
-from tagspread.predict.artefact import load_network, read_artefact
-from tagspread.train.session import run_training
-from tagspread.train.stop import Interrupted
+from tagspread.run.artefact import load_network, read_artefact
+from tagspread.train.interrupts import Interrupted
+from tagspread.train.trainer import run_training
 from tests.bench.conftest import Listener
 from tests.bench.test_studies import record
 from tests.bench.test_tables import SETUP, cell, done, rows_of

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tagspread.bench.datasets import load
 from tagspread.errors import TagspreadError
-from tagspread.train.console import Watcher
+from tagspread.progress import Watcher
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ import pytest
 
 from tagspread.bench.run import run_bench
 from tagspread.bench.work import GridRun
-from tagspread.locks import Needed, alone
-
-from .conftest import Listener
+from tagspread.files import Needed, alone
+from tests.bench.conftest import Listener
 
 
 def keys(out, method):

@@ -9,10 +9,10 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import tagspread as ts
-from tagspread.data.digits import CLASSES, digit_canvases
+from tagspread.data.datasets.digits import CLASSES, digit_canvases
 from tagspread.export import onnx as exporting
 from tagspread.methods import get_method
-from tagspread.predict.artefact import artefact_facts
+from tagspread.run.artefact import artefact_facts
 from tagspread.vision.backbones import build_network
 
 

@@ -10,11 +10,11 @@ import pytest
 
 import tagspread as ts
 from tagspread.errors import TagspreadError
-from tagspread.evaluate import evaluate
 from tagspread.export.card import plain
 from tagspread.export.compare import generated
 from tagspread.export.hub import FILES, export_hub
-from tagspread.train.folder import RunFolder
+from tagspread.predict.evaluation import evaluate
+from tagspread.run.folder import RunFolder
 from tagspread.train.gain import gain_in_words
 
 

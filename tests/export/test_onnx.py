@@ -13,12 +13,12 @@ import torch
 from PIL import Image
 
 import tagspread as ts
-from tagspread.data.decode import from_pillow
+from tagspread.data.images.decode import from_pillow
 from tagspread.errors import TagspreadError
 from tagspread.export import onnx as exporting
 from tagspread.export.compare import Sample, compare, find_sample, generated
 from tagspread.export.onnx import export_onnx
-from tagspread.predict.artefact import read_artefact
+from tagspread.run.artefact import read_artefact
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "run_onnx.py"
 

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from tagspread.methods import Labelled
 from tagspread.train import loop
-from tagspread.train.session import run_training
-from tagspread.train.stop import Interrupted, StopSignal
+from tagspread.train.interrupts import Interrupted, StopSignal
+from tagspread.train.trainer import run_training
 
 
 def named(classes):

@@ -14,12 +14,11 @@ import tagspread as ts
 from tagspread.errors import TagspreadError
 from tagspread.methods import Labelled, Targets, get_method
 from tagspread.methods.mat import MAT
-from tagspread.train.session import run_training
+from tagspread.train.trainer import run_training
 from tagspread.vision.augment import Views
 from tagspread.vision.backbones import build_network
 from tagspread.vision.patches import PARTS, PatchNet, fuse, with_patches
-
-from .helpers import assert_same, named, problems, saved, train_in_two_parts
+from tests.methods.helpers import assert_same, named, problems, saved, train_in_two_parts
 
 HEADS = ("whole_true", "patch_true", "whole_pseudo", "patch_pseudo")
 

@@ -18,14 +18,13 @@ from tagspread.errors import TagspreadError
 from tagspread.methods import Labelled, Targets, get_method
 from tagspread.methods.base import SetApart
 from tagspread.methods.dicap import DiCaP, halfway
-from tagspread.train.session import run_training
+from tagspread.train.trainer import run_training
 from tagspread.vision import backbones
 from tagspread.vision.augment import Views
 from tagspread.vision.backbones import TagNet, build_network
 from tagspread.vision.heads import MLDecoder
 from tagspread.vision.pairs import WIDTH, PairNet
-
-from .helpers import assert_same, named, problems, saved, train_in_two_parts
+from tests.methods.helpers import assert_same, named, problems, saved, train_in_two_parts
 
 
 def bce(logits, labels, weight):

@@ -11,19 +11,18 @@ from safetensors.torch import load_file
 from torch import nn
 
 import tagspread as ts
-from tagspread.data.store import TensorStore
+from tagspread.data.images.store import TensorStore
 from tagspread.errors import TagspreadError
-from tagspread.ledger.book import read_ledger
 from tagspread.methods import Labelled, get_method
 from tagspread.methods.drml import FourUpdates
+from tagspread.run.pseudo_labels import read_ledger
 from tagspread.train.config import make_config
+from tagspread.train.dataset import Problem
 from tagspread.train.frozen import on_features
-from tagspread.train.problem import Problem
-from tagspread.train.session import run_training
+from tagspread.train.trainer import run_training
 from tagspread.vision.backbones import build_network
 from tagspread.vision.dual_relation import DualRelation
-
-from .helpers import assert_same, named, saved, train_in_two_parts
+from tests.methods.helpers import assert_same, named, saved, train_in_two_parts
 
 CHANNELS, CLASSES = 5, 3
 

@@ -14,10 +14,10 @@ import tagspread as ts
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS, Labelled, Targets, get_method
 from tagspread.methods.freematch import FreeMatch
-from tagspread.train import feed, loop
-from tagspread.train.session import run_training
-
-from .helpers import assert_same, named, probabilities, problems, saved, train_in_two_parts
+from tagspread.train import batches as feed
+from tagspread.train import loop
+from tagspread.train.trainer import run_training
+from tests.methods.helpers import assert_same, named, probabilities, problems, saved, train_in_two_parts
 
 
 def bce(logits, labels, weight):

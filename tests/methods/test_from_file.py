@@ -13,13 +13,12 @@ import torch
 from PIL import Image
 
 import tagspread as ts
-from tagspread.data.digits import CLASSES, digit_canvases
+from tagspread.data.datasets.digits import CLASSES, digit_canvases
 from tagspread.errors import TagspreadError
 from tagspread.methods import Labelled, find_method, get_method
 from tagspread.methods.from_file import whole_name
 from tagspread.train.config import make_config
-
-from .helpers import assert_same, saved, stopped
+from tests.methods.helpers import assert_same, saved, stopped
 
 RULE = '''
 from dataclasses import dataclass

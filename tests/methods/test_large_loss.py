@@ -17,9 +17,8 @@ import tagspread as ts
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS, Labelled, Targets, get_method
 from tagspread.methods.large_loss import LLCp, LLCt
-from tagspread.train.session import run_training
-
-from .helpers import assert_same, highest, named, problems, saved, train_in_two_parts
+from tagspread.train.trainer import run_training
+from tests.methods.helpers import assert_same, highest, named, problems, saved, train_in_two_parts
 
 
 def bce(logits, labels, weight):

@@ -15,9 +15,8 @@ from tagspread.errors import TagspreadError
 from tagspread.methods import Labelled, get_method
 from tagspread.methods.base import SetApart
 from tagspread.methods.mat import BLOCK, MAT
-from tagspread.train.session import run_training
-
-from .helpers import in_single_precision, logit, named, probabilities, problems, saved
+from tagspread.train.trainer import run_training
+from tests.methods.helpers import in_single_precision, logit, named, probabilities, problems, saved
 
 
 def by_hand(metric, beta, support, truth, f):

@@ -14,8 +14,7 @@ from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS, Labelled, Method, Targets, get_method
 from tagspread.methods.top import top_targets
 from tests.core import reference
-
-from .helpers import highest, named, problems
+from tests.methods.helpers import highest, named, problems
 
 
 def tags_on_average(y):

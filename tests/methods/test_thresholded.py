@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tagspread.errors import TagspreadError
 from tagspread.methods import Labelled, get_method
-
-from .helpers import in_single_precision, logit, named, probabilities, problems
+from tests.methods.helpers import in_single_precision, logit, named, probabilities, problems
 
 # --- PLC ---
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import tagspread as ts
-from tagspread.data.digits import CLASSES, digit_canvases
+from tagspread.data.datasets.digits import CLASSES, digit_canvases
 
 QUICK: dict[str, Any] = {
     "backbone": "small", "weights": "none", "image_size": 24, "batch": 32, "lr": 0.003, "flip": False,

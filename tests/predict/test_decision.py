@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from tagspread.core.calibrate import Calibration
-from tagspread.core.decide import choose_thresholds, decide
-from tagspread.predict.decision import decide_for_run, decide_on
+from tagspread.core.calibration import Calibration
+from tagspread.core.decision import choose_thresholds, decide
+from tagspread.progress import Watcher
 from tagspread.train.config import TrainConfig
-from tagspread.train.console import Watcher
-from tagspread.train.session import run_training
+from tagspread.train.decision import decide_for_run, decide_on
+from tagspread.train.trainer import run_training
 from tests.train.conftest import TINY, make_problem
 
 RNG = np.random.default_rng(0)

@@ -8,8 +8,8 @@ from sklearn.metrics import average_precision_score, precision_recall_fscore_sup
 import tagspread as ts
 from tagspread.core.bootstrap import FEWEST
 from tagspread.core.metrics import average_precision_interval
-from tagspread.data.table import LabelTable
-from tagspread.evaluate import decide_on_table, evaluate
+from tagspread.data.tables.label_table import LabelTable
+from tagspread.predict.evaluation import decide_on_table, evaluate
 from tests.predict.conftest import write_csv
 
 

@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 
 import tagspread as ts
-from tagspread.predict import pictures as pictures_module
-from tagspread.predict.pictures import read_chunks
+from tagspread.predict import images as pictures_module
+from tagspread.predict.images import read_chunks
 
 
 def paths(folder, numbers):

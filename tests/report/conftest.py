@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import tagspread as ts
-from tagspread.data.digits import digit_canvases
+from tagspread.data.datasets.digits import digit_canvases
 from tagspread.report.page import write_report
 
 EVIL = '<script>window.hit = 1</script>"&'

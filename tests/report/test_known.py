@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tagspread as ts
-from tagspread.data.table import read_table
+from tagspread.data.tables.label_table import read_table
 from tagspread.report.gather import read_run
 from tagspread.report.known import find_known
 from tagspread.report.page import write_report

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import tagspread.report.looked as looked
-from tagspread.data.table import LabelTable
+from tagspread.data.tables.label_table import LabelTable
 from tagspread.report.known import Part
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import tagspread as ts
-from tagspread.evaluate import evaluate
-from tagspread.ledger.book import read_ledger
 from tagspread.linear.choose import choose
+from tagspread.predict.evaluation import evaluate
 from tagspread.report.looked import Example
 from tagspread.report.page import _title, write_report
+from tagspread.run.pseudo_labels import read_ledger
 from tagspread.train import head_mode
 from tagspread.train.gain import gain_in_words
 from tests.report.conftest import EVIL, file_name

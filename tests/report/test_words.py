@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 import tagspread as ts
-from tagspread.evaluate import ClassFigures, decide_on_table
+from tagspread.predict.evaluation import ClassFigures, decide_on_table
 from tagspread.report.gather import read_run
 from tagspread.report.known import find_known
 from tagspread.report.page import write_report

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from tagspread.data.digits import CLASSES, digit_canvases
-from tagspread.data.store import TensorStore
+from tagspread.data.datasets.digits import CLASSES, digit_canvases
+from tagspread.data.images.store import TensorStore
+from tagspread.progress import Watcher
 from tagspread.train.config import TrainConfig
-from tagspread.train.console import Watcher
-from tagspread.train.problem import Problem
+from tagspread.train.dataset import Problem
 
 TINY = {
     "backbone": "small",

@@ -10,17 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from tagspread.data.store import TensorStore
-from tagspread.train import session
-from tagspread.train.checkpoint import load_checkpoint
+from tagspread.data.images.store import TensorStore
+from tagspread.run.checkpoint import load_checkpoint
+from tagspread.run.folder import RunFolder
+from tagspread.train import trainer as session
 from tagspread.train.config import TrainConfig
-from tagspread.train.folder import RunFolder
+from tagspread.train.interrupts import Interrupted, StopSignal
 from tagspread.train.optim import make_optimizer, make_schedule
-from tagspread.train.session import run_training
-from tagspread.train.stop import Interrupted, StopSignal
+from tagspread.train.trainer import run_training
 from tagspread.vision.backbones import build_network
-
-from .conftest import make_problem
+from tests.train.conftest import make_problem
 
 
 def test_overwrite_knows_a_run_from_another_program_s_folder(problem, tiny, silent, tmp_path):

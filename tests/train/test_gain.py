@@ -15,11 +15,10 @@ from tagspread.methods import METHODS
 from tagspread.methods.base import Method, Targets
 from tagspread.train import loop
 from tagspread.train.gain import gain_in_words
-from tagspread.train.session import run_training
-from tagspread.train.stop import Interrupted, StopSignal
+from tagspread.train.interrupts import Interrupted, StopSignal
+from tagspread.train.trainer import run_training
 from tagspread.vision.backbones import build_network
-
-from .conftest import make_problem
+from tests.train.conftest import make_problem
 
 FILE = "labelled_only.safetensors"
 

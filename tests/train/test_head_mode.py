@@ -14,15 +14,14 @@ from safetensors.torch import load_file, save_file
 import tagspread as ts
 from tagspread.errors import TagspreadError
 from tagspread.methods import get_method
+from tagspread.progress import Watcher
 from tagspread.train import features, head_mode
 from tagspread.train.config import make_config
-from tagspread.train.console import Watcher
 from tagspread.train.features import embed, feature_file, forget_others
-from tagspread.train.score import score
-from tagspread.train.session import run_training
+from tagspread.train.scoring import score
+from tagspread.train.trainer import run_training
 from tagspread.vision.backbones import build_network
-
-from .conftest import make_problem
+from tests.train.conftest import make_problem
 
 
 @pytest.fixture(scope="module")

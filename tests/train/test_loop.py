@@ -12,13 +12,12 @@ from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
 from tagspread.methods.base import Method, Targets
 from tagspread.train import loop, state
-from tagspread.train import score as score_module
-from tagspread.train.session import run_training
+from tagspread.train import scoring as score_module
+from tagspread.train.interrupts import Interrupted, StopSignal
 from tagspread.train.stages import plan_stages
 from tagspread.train.step import Step
-from tagspread.train.stop import Interrupted, StopSignal
-
-from .conftest import make_problem
+from tagspread.train.trainer import run_training
+from tests.train.conftest import make_problem
 
 
 def weights(run):

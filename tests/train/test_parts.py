@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tagspread.data.store import TensorStore
-from tagspread.train import feed
-from tagspread.train.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
+from tagspread.data.images.store import TensorStore
+from tagspread.progress import epoch_line
+from tagspread.run.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
+from tagspread.train import batches as feed
+from tagspread.train.batches import shown_batches
 from tagspread.train.config import PRESETS, TrainConfig, make_config
-from tagspread.train.console import epoch_line
 from tagspread.train.ema import EMA
-from tagspread.train.feed import shown_batches
 from tagspread.train.optim import make_optimizer, make_schedule, train_mode
-from tagspread.train.samplers import LABELLED, PILE, stream
-from tagspread.train.score import resolve_precision, score
+from tagspread.train.sampling import LABELLED, PILE, stream
+from tagspread.train.scoring import resolve_precision, score
 from tagspread.vision.augment import Views
 from tagspread.vision.backbones import build_network
 from tagspread.vision.patches import PatchNet

@@ -10,12 +10,12 @@ import torch
 from safetensors.torch import load_file
 
 import tagspread as ts
-from tagspread.data.digits import digit_canvases
+from tagspread.data.datasets.digits import digit_canvases
 from tagspread.methods import METHODS
-from tagspread.train import session
-from tagspread.train.session import run_training
+from tagspread.train import trainer as session
 from tagspread.train.stages import plan_stages, size_notes
 from tagspread.train.step import Step
+from tagspread.train.trainer import run_training
 
 
 def test_out_of_memory_names_what_to_lower(problem, tiny, silent, tmp_path, monkeypatch):

@@ -22,13 +22,13 @@ from tagspread.bench.places import Record
 from tagspread.errors import TagspreadError
 from tagspread.methods import find_method
 from tagspread.methods.from_file import text_of
+from tagspread.run.folder import RunFolder
+from tagspread.train.compatibility import OF_THE_MACHINE
 from tagspread.train.config import TrainConfig, make_config
-from tagspread.train.folder import RunFolder
+from tagspread.train.dataset import Problem
 from tagspread.train.head_mode import chooses_options
-from tagspread.train.problem import Problem
-from tagspread.train.same import OF_THE_MACHINE
-from tagspread.train.session import Run, run_training
 from tagspread.train.stages import known_by
+from tagspread.train.trainer import Run, run_training
 
 QUALITY = tuple(f"pseudo_{figure}" for figure in ("OP", "OR", "OF1", "CP", "CR", "CF1"))
 CURVES = ("loss", "test_map_raw", "test_map_ema", "pseudo_positives", "ignored", "seconds", *QUALITY)

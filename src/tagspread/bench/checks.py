@@ -17,7 +17,7 @@ from tagspread.bench.studies import LABEL_STUDY
 from tagspread.bench.writing import TABLES
 from tagspread.data.split import paper_split
 from tagspread.errors import TagspreadError
-from tagspread.train.folder import RunFolder
+from tagspread.run.folder import RunFolder
 
 
 def check_folder(results: Results, dataset: str) -> None:

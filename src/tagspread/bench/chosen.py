@@ -22,9 +22,9 @@ from tagspread.bench.places import Record
 from tagspread.bench.results import Results, write_file
 from tagspread.core.metrics import multilabel_report
 from tagspread.errors import TagspreadError
-from tagspread.predict.artefact import load_network, read_artefact
-from tagspread.train.problem import Problem
-from tagspread.train.score import score
+from tagspread.run.artefact import load_network, read_artefact
+from tagspread.train.dataset import Problem
+from tagspread.train.scoring import score
 from tagspread.wording import counted
 
 FILE = "thresholds.json"

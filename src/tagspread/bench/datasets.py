@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from tagspread.data.coco import read_coco
-from tagspread.data.digits import CLASSES, digit_canvases
-from tagspread.data.nus import read_nus
+from tagspread.data.datasets.coco import read_coco
+from tagspread.data.datasets.digits import CLASSES, digit_canvases
+from tagspread.data.datasets.nus import read_nus
+from tagspread.data.datasets.voc import read_voc
+from tagspread.data.images.store import Store, TensorStore, open_store
 from tagspread.data.split import paper_split
-from tagspread.data.store import Store, TensorStore, open_store
-from tagspread.data.table import LabelTable
-from tagspread.data.voc import read_voc
+from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import TagspreadError, check_choice
-from tagspread.train.console import Watcher
-from tagspread.train.problem import Problem
+from tagspread.progress import Watcher
+from tagspread.train.dataset import Problem
 
 DEMO_SEED = 0  # of the canvases; a cell's seed draws its split and trains
 

@@ -12,8 +12,8 @@ from tagspread.bench.chosen import BY_LABELS, Choice, Split, Unchosen, split_of
 from tagspread.demo import SETTINGS as DEMO_SETTINGS
 from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.methods import METHODS, find_method, get_method
+from tagspread.train.compatibility import same_before_pile
 from tagspread.train.config import TrainConfig, make_config
-from tagspread.train.same import same_before_pile
 from tagspread.vision.weights import digest_of_weights
 
 SHARES = (0.05, 0.1, 0.15, 0.2)  # labelled shares of the paper

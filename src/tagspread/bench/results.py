@@ -11,7 +11,7 @@ from typing import Any
 
 from tagspread.bench.places import Record, is_current, place_of, versions
 from tagspread.errors import TagspreadError
-from tagspread.locks import alone
+from tagspread.files import alone
 
 
 class Results:

@@ -22,9 +22,9 @@ from tagspread.bench.tables import build_tables
 from tagspread.bench.work import GridRun
 from tagspread.bench.writing import write_tables
 from tagspread.errors import TagspreadError, check_choice
-from tagspread.train.console import Watcher
+from tagspread.progress import Watcher
 from tagspread.train.preflight import try_weights
-from tagspread.train.session import choose_device
+from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import check_network
 from tagspread.wording import counted
 

@@ -18,11 +18,11 @@ from tagspread.bench.chosen import Choices, Unchosen, choose, split_of
 from tagspread.bench.grid import WARMUP, starts_from_warmup
 from tagspread.bench.places import Record
 from tagspread.bench.results import Results
-from tagspread.locks import Needed, alone
+from tagspread.files import Needed, alone
 from tagspread.methods import find_method
-from tagspread.train.console import Watcher
-from tagspread.train.folder import RunFolder
-from tagspread.train.problem import Problem
+from tagspread.progress import Watcher
+from tagspread.run.folder import RunFolder
+from tagspread.train.dataset import Problem
 from tagspread.wording import counted
 
 

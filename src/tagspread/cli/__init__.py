@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tagspread._version import __version__
-from tagspread.cli import benching, embedding, exporting, first_steps, ledgering, reporting, training, using
+from tagspread.cli import benching, embedding, exporting, first_steps, pseudo_labels, reporting, training, using
 from tagspread.cli.common import say
 from tagspread.errors import TagspreadError
 
@@ -33,7 +33,7 @@ def tagspread(
 
 for command in (first_steps.demo, training.check, training.train, embedding.embed, first_steps.methods):
     app.command()(command)
-for use in (using.predict, using.evaluate, using.decide, reporting.report, exporting.export, ledgering.ledger):
+for use in (using.predict, using.evaluate, using.decide, reporting.report, exporting.export, pseudo_labels.ledger):
     app.command()(use)
 app.command(cls=benching.ManyValues)(benching.bench)
 

@@ -86,7 +86,7 @@ def bench(
     """
     from tagspread.bench.run import Request, run_bench
     from tagspread.cli.training import _settings
-    from tagspread.train.console import Watcher
+    from tagspread.progress import Watcher
 
     given = {"backbone": backbone, "weights": weights, "image_size": image_size}
     settings = {name: value for name, value in given.items() if value is not None} | _settings(set_ or [])

@@ -47,7 +47,7 @@ def may_be_stopped(words: str, before_saving: str = "stopped") -> Iterator[None]
         words: what to say of a run that was saved; {} stands for its folder.
         before_saving: what to say where nothing of a run was saved.
     """
-    from tagspread.train.stop import Interrupted
+    from tagspread.train.interrupts import Interrupted
 
     before = signal.getsignal(signal.SIGTERM)
     mine = threading.current_thread() is threading.main_thread()  # no other may mind signals

@@ -26,9 +26,9 @@ def embed(
     quiet: Quiet = False,
 ) -> None:
     """Turn pictures into features with a frozen network, for scikit-learn and other tools."""
-    from tagspread.embedding import check_file, embed_pictures, write_features
+    from tagspread.predict.embedding import check_file, embed_pictures, write_features
     from tagspread.predict.sources import find_sources
-    from tagspread.train.console import Watcher
+    from tagspread.progress import Watcher
 
     check_file(out, overwrite)
     watcher = Watcher(quiet)

@@ -25,7 +25,7 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Write a run as one ONNX file, or as a folder with a model card."""
-    from tagspread.train.console import Watcher
+    from tagspread.progress import Watcher
 
     if onnx is None and hub is None:
         raise TagspreadError("say what to write: --onnx FILE, --hub DIR, or both.")

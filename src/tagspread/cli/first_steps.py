@@ -35,7 +35,7 @@ def demo(
 ) -> None:
     """Train labelled-only and CAP on canvases of handwritten digits: no download, no GPU, about a minute."""
     from tagspread.demo import DemoSize, export_folder, run_demo, show_demo
-    from tagspread.train.console import Watcher
+    from tagspread.progress import Watcher
 
     size = DemoSize(canvases=canvases, test=canvases // 2, epochs=epochs)
     if export is not None:

@@ -43,8 +43,8 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write one page about a run: figures, charts, pictures; for any browser, without a network."""
+    from tagspread.progress import Watcher
     from tagspread.report.page import write_report
-    from tagspread.train.console import Watcher
 
     watcher = Watcher(quiet)
     given = (delimiter, image_column, tags_column, ignore, allow_outside)

@@ -23,7 +23,7 @@ from tagspread.cli.common import (
 from tagspread.errors import TagspreadError
 
 if TYPE_CHECKING:
-    from tagspread.train.session import Run
+    from tagspread.train.trainer import Run
 
 
 def check(
@@ -43,7 +43,7 @@ def check(
 
     A table or folder that cannot be read is exit code 2, as everywhere.
     """
-    from tagspread.data.check import run_check
+    from tagspread.data.check.run import run_check
 
     options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
     raise typer.Exit(run_check(images, labels, test_labels, as_json, table_options=options))
@@ -115,8 +115,8 @@ def train(
 
 def _already_finished(folder: Path) -> bool:
     """Say so if a run needs no going on with; its pictures need not be there for that."""
-    from tagspread.predict.artefact import check_resumable
-    from tagspread.train.session import ALREADY, finished_run
+    from tagspread.run.artefact import check_resumable
+    from tagspread.train.trainer import ALREADY, finished_run
 
     check_resumable(folder)
     if (run := finished_run(folder)) is None:
@@ -129,8 +129,8 @@ def _already_finished(folder: Path) -> bool:
 def _tell(run: Run) -> None:
     """Say how good the tagger is, and whether the untagged pictures had a part in that."""
     from tagspread.core.bootstrap import few_in_words
-    from tagspread.predict.artefact import read_artefact
-    from tagspread.predict.decision import decision_in_words
+    from tagspread.run.artefact import read_artefact
+    from tagspread.train.decision import decision_in_words
     from tagspread.train.gain import gain_in_words
 
     say(f"done: {run.path}")
@@ -169,7 +169,7 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
 
 def _of_run(folder: Path) -> dict[str, Any]:
     """Return what a run was started with."""
-    from tagspread.train.folder import RunFolder
+    from tagspread.run.folder import RunFolder
 
     facts = RunFolder(folder).read_json("config.json")
     if not facts["data"]:

@@ -26,9 +26,9 @@ from tagspread.errors import TagspreadError
 from tagspread.wording import counted
 
 if TYPE_CHECKING:
-    from tagspread.evaluate import Evaluation
+    from tagspread.predict.evaluation import Evaluation
     from tagspread.predict.tagger import Tagger
-    from tagspread.train.console import Watcher
+    from tagspread.progress import Watcher
 
 WIDE = 140  # columns of a table that goes to a file, which cuts nothing off
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
@@ -60,7 +60,7 @@ def predict(
 ) -> None:
     """Tag pictures: a table with tags and probabilities, or your own table completed."""
     from tagspread.predict.tagger import load
-    from tagspread.train.console import Watcher
+    from tagspread.progress import Watcher
 
     if fill is not None and (out is None or len(images) != 1 or not images[0].is_dir()):
         raise TagspreadError("--fill needs one folder of pictures, which the table's paths start from, and -o FILE.")
@@ -162,10 +162,10 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Measure a run on labelled pictures that it was not trained on."""
-    from tagspread.evaluate import evaluate as measure
-    from tagspread.evaluate import own_test_part
+    from tagspread.predict.evaluation import evaluate as measure
+    from tagspread.predict.evaluation import own_test_part
     from tagspread.predict.tagger import load
-    from tagspread.train.console import Watcher
+    from tagspread.progress import Watcher
 
     watcher = Watcher(quiet or as_json)
     options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
@@ -202,9 +202,9 @@ def decide(
     quiet: Quiet = False,
 ) -> None:
     """Choose the run's thresholds, and its calibration, on labelled pictures of yours; kept in its labels.json."""
-    from tagspread.evaluate import decide_on_table
+    from tagspread.predict.evaluation import decide_on_table
     from tagspread.predict.tagger import load
-    from tagspread.train.console import Watcher
+    from tagspread.progress import Watcher
 
     watcher = Watcher(quiet)
     options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)

@@ -14,12 +14,12 @@ import numpy as np
 from tagspread._version import __version__
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
-from tagspread.predict.artefact import Artefact
 from tagspread.predict.tables import in_one_motion
 from tagspread.report.gather import Told, read_run
 from tagspread.report.known import find_known
 from tagspread.report.words import hundredths, length, setting
-from tagspread.train.folder import RunFolder
+from tagspread.run.artefact import Artefact
+from tagspread.run.folder import RunFolder
 from tagspread.train.gain import gain_in_words
 
 CARD = "README.md"

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from tagspread.data.decode import DRAFT_FACTOR, SILENCE, Pictures, from_pillow
-from tagspread.data.pile import find_pictures
+from tagspread.data.images.decode import DRAFT_FACTOR, SILENCE, Pictures, from_pillow
+from tagspread.data.images.find import find_pictures
 from tagspread.errors import TagspreadError
 from tagspread.export.resize import resize
 from tagspread.predict.tagger import Tagger
-from tagspread.train.folder import RunFolder
+from tagspread.run.folder import RunFolder
 
 LIMIT = 1e-3  # of the difference of two probabilities
 TIE = 1e-5  # a probability this close to its threshold may fall on either side: float32 cannot tell

@@ -17,9 +17,9 @@ from tagspread._version import __version__
 from tagspread.errors import TagspreadError
 from tagspread.export.card import CARD, read_figures, write_card
 from tagspread.export.compare import generated
-from tagspread.predict.artefact import FILE, Artefact, file_digest
 from tagspread.predict.tagger import Tagger, load
-from tagspread.train.folder import RunFolder
+from tagspread.run.artefact import FILE, Artefact, file_digest
+from tagspread.run.folder import RunFolder
 from tagspread.train.head_mode import settings_in_use
 
 CONFIG, MODEL = "config.json", "model.safetensors"

@@ -23,9 +23,9 @@ from tagspread._version import __version__
 from tagspread.errors import TagspreadError
 from tagspread.export.compare import Compared, compare, find_sample
 from tagspread.export.resize import resize
-from tagspread.predict.artefact import Artefact
 from tagspread.predict.tables import in_one_motion
 from tagspread.predict.tagger import Tagger, load
+from tagspread.run.artefact import Artefact
 
 FORMAT = 1  # of the metadata; raised when programs that read them would misread them
 OPSET = 18  # read by every ONNX Runtime since 1.14

@@ -15,16 +15,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from tagspread.data.alike import read_alike
-from tagspread.data.pile import find_pictures
-from tagspread.data.read import SAMPLE, check_kind, header_of, lines_of, separator_of
-from tagspread.data.rows import DELIMITERS, VALUES, NameRule, Source
-from tagspread.data.shape import Shape, find_shape, wanted
-from tagspread.data.table import written_name
+from tagspread.data.images.find import find_pictures
+from tagspread.data.tables.columns import Shape, find_shape, wanted
+from tagspread.data.tables.label_table import written_name
+from tagspread.data.tables.options import read_alike
+from tagspread.data.tables.read import SAMPLE, check_kind, header_of, lines_of, separator_of
+from tagspread.data.tables.rows import DELIMITERS, VALUES, NameRule, Source
 from tagspread.errors import TagspreadError
 from tagspread.predict.tables import check_delimiter, check_output, in_one_motion
 from tagspread.predict.tagger import Tagger
-from tagspread.train.folder import RunFolder
+from tagspread.run.folder import RunFolder
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 Report = Callable[[int, int], None]
@@ -69,7 +69,7 @@ def fill_table(
 
     Args:
         tagger: who fills them.
-        table: a CSV or TSV file as :func:`~tagspread.data.table.read_table` reads it.
+        table: a CSV or TSV file as :func:`~tagspread.data.tables.label_table.read_table` reads it.
         images: the folder that its paths start from.
         out: a new file, of the same kind.
         overwrite: replace a file that is there; never the table itself.

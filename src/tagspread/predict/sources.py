@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tagspread.data.pile import find_pictures
-from tagspread.data.read import separator_of
-from tagspread.data.shape import looks_like_picture
+from tagspread.data.images.find import find_pictures
+from tagspread.data.tables.columns import looks_like_picture
+from tagspread.data.tables.read import separator_of
 from tagspread.errors import TagspreadError
 
 LINES = (".txt", ".lst")  # a path per line

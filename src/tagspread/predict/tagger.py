@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from tagspread.core.arrays import ArrayLike
-from tagspread.core.calibrate import Calibration
-from tagspread.core.decide import decide
-from tagspread.data.store import TensorStore
+from tagspread.core.calibration import Calibration
+from tagspread.core.decision import decide
+from tagspread.data.images.store import TensorStore
 from tagspread.errors import TagspreadError
-from tagspread.predict.artefact import Artefact, load_network, read_artefact
-from tagspread.predict.pictures import Chunk, Picture, read_chunks
-from tagspread.train.score import score, suitable_batch
-from tagspread.train.session import choose_device
+from tagspread.predict.images import Chunk, Picture, read_chunks
+from tagspread.run.artefact import Artefact, load_network, read_artefact
+from tagspread.train.scoring import score, suitable_batch
+from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import TagNet
 
 if TYPE_CHECKING:

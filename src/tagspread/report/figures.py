@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from tagspread.core.calibrate import Calibration, Reliability
+from tagspread.core.calibration import Calibration, Reliability
 from tagspread.report.gather import Told
 from tagspread.report.looked import Looked
 from tagspread.report.plots import (

@@ -14,8 +14,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from tagspread.errors import TagspreadError
-from tagspread.predict.artefact import FILE, Artefact, read_artefact
-from tagspread.train.folder import RunFolder
+from tagspread.run.artefact import FILE, Artefact, read_artefact
+from tagspread.run.folder import RunFolder
 
 
 class Missing(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tagspread.data.table import LabelTable
+from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import Blank, TagspreadError
 from tagspread.report.gather import Missing, Told
 from tagspread.train.again import PUT_ASIDE, TEST_TABLE, Again, count_trained, find_again, read_for_run

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from PIL import ExifTags, Image
 
-from tagspread.core.calibrate import Reliability, reliability
-from tagspread.data.decode import decode
-from tagspread.evaluate import Evaluation, figures, score_table, thresholds_chosen_on
+from tagspread.core.calibration import Reliability, reliability
+from tagspread.data.images.decode import decode
+from tagspread.predict.evaluation import Evaluation, figures, score_table, thresholds_chosen_on
 from tagspread.predict.tagger import Tagger
 from tagspread.report.known import Part
 

@@ -10,9 +10,8 @@ from markupsafe import Markup
 
 from tagspread._version import __version__
 from tagspread.core.bootstrap import FEWEST
-from tagspread.data.table import LabelTable
+from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import Both, TagspreadError
-from tagspread.predict.artefact import check_weights
 from tagspread.predict.tables import check_output, in_one_motion
 from tagspread.predict.tagger import load
 from tagspread.report.figures import (
@@ -28,6 +27,7 @@ from tagspread.report.known import find_known
 from tagspread.report.looked import GROUPS, UNSURE, Example, Looked, examples, look
 from tagspread.report.rows import ClassRow, class_rows
 from tagspread.report.words import hundredths, length, notes, sentences, setting, tiles
+from tagspread.run.artefact import check_weights
 from tagspread.train.head_mode import settings_in_use
 from tagspread.wording import counted
 
@@ -70,7 +70,8 @@ def write_report(
         out: a new file ending in ``.html``; else ``report.html`` in the run's folder, where an older one is replaced.
         labels: a table of labelled pictures to judge by, instead of the run's own test pictures.
         images: the folder that its paths start from.
-        table_options: how to read the table, see :func:`~tagspread.data.table.read_table`; by default as the run's own.
+        table_options: how to read the table, see :func:`~tagspread.data.tables.label_table.read_table`; by default as
+            the run's own.
         pictures: let the tagger look at pictures and show some; else only what the folder tells by itself.
         device: where the tagger runs.
         overwrite: replace a file that is at ``out``.

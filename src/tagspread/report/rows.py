@@ -9,7 +9,7 @@ import numpy as np
 
 from tagspread.core.theory import proportion_interval
 from tagspread.core.thresholds import class_counts
-from tagspread.evaluate import CONFIDENCE, ClassFigures
+from tagspread.predict.evaluation import CONFIDENCE, ClassFigures
 from tagspread.report.gather import Told
 from tagspread.report.looked import Looked
 

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tagspread.data.alike import read_alike
-from tagspread.data.decode import decode_all
-from tagspread.data.store import TensorStore
-from tagspread.data.table import LabelTable, read_table
+from tagspread.data.images.decode import decode_all
+from tagspread.data.images.store import TensorStore
+from tagspread.data.tables.label_table import LabelTable, read_table
+from tagspread.data.tables.options import read_alike
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS, get_method
-from tagspread.predict.chosen_on import TRAINED_KEY, in_common
-from tagspread.train.assemble import put_aside_for_testing
-from tagspread.train.console import Watcher
-from tagspread.train.problem import Problem
+from tagspread.progress import Watcher
+from tagspread.run.fingerprints import TRAINED_KEY, in_common
+from tagspread.train.dataset import Problem
+from tagspread.train.loading import put_aside_for_testing
 
 TEST_TABLE, PUT_ASIDE = "test pictures", "labelled pictures that were put aside to test on"
 

@@ -16,14 +16,14 @@ import torch
 from numpy.lib.format import open_memmap
 from torch import Tensor
 
-from tagspread.data.store import Store
+from tagspread.data.images.store import Store
 from tagspread.errors import TagspreadError
-from tagspread.locks import alone
+from tagspread.files import alone
+from tagspread.progress import Watcher
+from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig
-from tagspread.train.console import Watcher
-from tagspread.train.folder import RunFolder
-from tagspread.train.problem import Problem
-from tagspread.train.score import resolve_precision, score
+from tagspread.train.dataset import Problem
+from tagspread.train.scoring import resolve_precision, score
 from tagspread.vision.backbones import TagNet
 
 ROWS_AT_ONCE = 1024  # between two notes of how far it is

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tagspread.data.store import TensorStore
+from tagspread.data.images.store import TensorStore
+from tagspread.progress import Watcher
 from tagspread.train.config import TrainConfig
-from tagspread.train.console import Watcher
+from tagspread.train.dataset import Problem
 from tagspread.train.features import forget_others, kept_features
-from tagspread.train.problem import Problem
 from tagspread.vision.backbones import TagNet
 from tagspread.vision.dual_relation import DualRelation
 

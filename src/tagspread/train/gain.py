@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tagspread.core.compare import paired_difference_interval
 from tagspread.core.metrics import mean_average_precision, mean_average_precision_interval
-from tagspread.train.problem import Problem
+from tagspread.train.dataset import Problem
 from tagspread.wording import counted, points
 
 LABELLED_ONLY = "labelled_only.safetensors"

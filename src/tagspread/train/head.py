@@ -19,8 +19,8 @@ from tagspread.linear.rounds import Settings, probe, spread
 from tagspread.linear.rows import DenseRows
 from tagspread.methods.base import Method, State
 from tagspread.train.config import TrainConfig
-from tagspread.train.problem import Problem
-from tagspread.train.score import score
+from tagspread.train.dataset import Problem
+from tagspread.train.scoring import score
 from tagspread.vision.backbones import TagNet
 
 ROUNDS = 5

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tagspread.data.store import TensorStore
+from tagspread.data.images.store import TensorStore
 from tagspread.errors import TagspreadError
 from tagspread.linear.choose import choose, intervals_of
 from tagspread.linear.logistic import LinearHead
@@ -25,11 +25,11 @@ from tagspread.linear.rounds import Settings, check_method, probe, spread
 from tagspread.linear.rows import DenseRows
 from tagspread.methods import get_method
 from tagspread.methods.base import Method, Targets
+from tagspread.progress import Watcher
 from tagspread.train.config import DEFAULT, TrainConfig
-from tagspread.train.console import Watcher
+from tagspread.train.dataset import Problem
 from tagspread.train.features import forget_others, kept_features
 from tagspread.train.head import ROUNDS, apart_labels, probe_alone, set_head
-from tagspread.train.problem import Problem
 from tagspread.train.state import TrainState
 from tagspread.vision.backbones import TagNet
 

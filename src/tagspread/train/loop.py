@@ -20,13 +20,13 @@ from torch import Tensor
 from tagspread.core.metrics import mean_average_precision, multilabel_report
 from tagspread.errors import TagspreadError
 from tagspread.methods.base import Labelled, SetApart, Targets, check_targets
-from tagspread.train.console import Watcher
-from tagspread.train.feed import shown_batches, steps_per_chunk
-from tagspread.train.problem import Problem
-from tagspread.train.samplers import LABELLED, PILE, stream
+from tagspread.progress import Watcher
+from tagspread.train.batches import shown_batches, steps_per_chunk
+from tagspread.train.dataset import Problem
+from tagspread.train.interrupts import Interrupted, StopSignal
+from tagspread.train.sampling import LABELLED, PILE, stream
 from tagspread.train.stages import Stage
 from tagspread.train.state import TrainState
-from tagspread.train.stop import Interrupted, StopSignal
 from tagspread.vision.augment import Views
 
 STEPS_BETWEEN_LOOKS = 32  # looking at a loss waits for the device

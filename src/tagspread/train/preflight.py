@@ -13,8 +13,8 @@ from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.methods import METHODS
 from tagspread.methods.base import Labelled, Method, check_targets
 from tagspread.train.config import LOSSES, TrainConfig
+from tagspread.train.dataset import Problem
 from tagspread.train.head_mode import is_untrained, resolve_mode
-from tagspread.train.problem import Problem
 from tagspread.train.stages import plan_stages, size_notes
 from tagspread.vision.backbones import build_network
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tagspread.errors import TagspreadError
 from tagspread.methods.base import Method
 from tagspread.train.config import TrainConfig
-from tagspread.train.problem import Problem
+from tagspread.train.dataset import Problem
 
 
 class Stage(NamedTuple):

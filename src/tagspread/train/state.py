@@ -18,7 +18,7 @@ from tagspread.errors import TagspreadError
 from tagspread.methods import get_method
 from tagspread.methods.base import Labelled, State, StudentStep, Targets
 from tagspread.methods.from_file import text_of
-from tagspread.train.checkpoint import (
+from tagspread.run.checkpoint import (
     Checkpoint,
     load_checkpoint,
     optimizer_tensors,
@@ -26,12 +26,12 @@ from tagspread.train.checkpoint import (
     restore_random,
     save_checkpoint,
 )
+from tagspread.train.compatibility import ONLY_WITH_PILE, check_same, found_on_the_way
 from tagspread.train.config import LOSSES, TrainConfig
+from tagspread.train.dataset import Problem
 from tagspread.train.ema import EMA
 from tagspread.train.optim import make_optimizer, make_schedule, train_mode
-from tagspread.train.problem import Problem
-from tagspread.train.same import ONLY_WITH_PILE, check_same, found_on_the_way
-from tagspread.train.score import score
+from tagspread.train.scoring import score
 from tagspread.train.stages import Stage, plan_stages
 from tagspread.train.step import Step
 from tagspread.vision.backbones import TagNet

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from tagspread.train.score import autocast
+from tagspread.train.scoring import autocast
 
 LossOf = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from tagspread.errors import TagspreadError, check_choice
-from tagspread.vision import colour, randaugment
+from tagspread.vision import color as colour
+from tagspread.vision import randaugment
 from tagspread.vision.draws import check_rows, uniform
 from tagspread.vision.randaugment import OPERATIONS, Choices, Floats, Integers
 

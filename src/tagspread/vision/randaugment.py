@@ -14,7 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tagspread.vision import colour, geometry
+from tagspread.vision import color as colour
+from tagspread.vision import geometry
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -1,0 +1,1 @@
+"""Check a label table and its images before training."""

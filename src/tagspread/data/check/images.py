@@ -1,0 +1,233 @@
+"""What can be wrong with the pictures of a data set: missing, unreadable, or there more than once."""
+
+from __future__ import annotations
+
+import difflib
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tagspread.data.check.report import LABELS, TEST, Place, Problem, problem
+from tagspread.data.images.decode import Broken, Progress, decode_all, shifted
+from tagspread.data.images.duplicates import SIDE, groups, lookalikes, same_bytes, thumbnails
+from tagspread.data.images.find import find_pictures
+from tagspread.data.tables.label_table import LabelTable
+
+AT_ONCE = 2048  # pictures decoded before they are shrunk to thumbnails: 32 MB
+EMPTY = "the file is empty"
+
+
+@dataclass
+class Inventory:
+    """Every picture once, what each is for, and how it looks."""
+
+    folder: Path
+    paths: list[Path]
+    tables: dict[str, LabelTable]
+    rows: dict[str, list[int]]  # for each table, the picture of each row
+    known: dict[str, np.ndarray]  # for each table, whether anything is known of each row
+    pile: set[int]
+    missing: set[int]
+    broken: dict[int, Broken]
+    thumbs: np.ndarray
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of what there are; rows with every tag unknown, or without a readable picture, are not labelled."""
+        gone = self.missing | self.broken.keys()
+        known = {
+            name: sum(picture not in gone for picture, tagged in zip(self.rows[name], some, strict=True) if tagged)
+            for name, some in self.known.items()
+        }
+        return {
+            "pictures": len(self.paths) - len(self.missing),
+            "labelled": known.get(LABELS, 0),
+            "test": known.get(TEST, 0),
+            "pile": len(self.pile),
+            "missing": len(self.missing),
+            "unreadable": len(self.broken),
+        }
+
+    def show(self, path: Path) -> str:
+        """Return a path as people know it: from the folder on."""
+        return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else str(path)
+
+    def uses(self) -> dict[int, list[tuple[str, int]]]:
+        """Return, for each picture, the rows (table, number from 0) that name it."""
+        uses: dict[int, list[tuple[str, int]]] = defaultdict(list)
+        for name, pictures in self.rows.items():
+            for row, picture in enumerate(pictures):
+                uses[picture].append((name, row))
+        return uses
+
+
+def take_inventory(
+    folder: Path, labels: LabelTable | None, test: LabelTable | None, progress: Progress | None
+) -> Inventory:
+    """List all pictures, named or found, and decode each once."""
+    tables = {name: table for name, table in ((LABELS, labels), (TEST, test)) if table is not None}
+    number: dict[Path, int] = {}  # by where a path really leads, as one picture may be named in several ways
+    paths: list[Path] = []
+
+    def enter(path: Path) -> int:
+        index = number.setdefault(path.resolve(), len(paths))
+        if index == len(paths):
+            paths.append(path)
+        return index
+
+    rows = {name: [enter(Path(path)) for path in table.paths] for name, table in tables.items()}
+    named = len(paths)
+    found = {enter(path) for path in find_pictures(folder)}
+    missing = {index for index in range(named) if index not in found and not paths[index].exists()}
+    thumbs, broken = _decode(paths, missing, progress)
+    known = {name: np.asarray((table.y >= 0).any(axis=1)) for name, table in tables.items()}
+    pile = set(range(named, len(paths)))
+    if labels is not None:
+        pile |= {rows[LABELS][row] for row in np.flatnonzero(~known[LABELS]).tolist()}
+    pile -= missing | broken.keys()
+    return Inventory(folder, paths, tables, rows, known, pile, missing, broken, thumbs)
+
+
+def _decode(paths: list[Path], missing: set[int], progress: Progress | None) -> tuple[np.ndarray, dict[int, Broken]]:
+    there = [index for index in range(len(paths)) if index not in missing]
+    thumbs = np.zeros((len(paths), 3, 8, 9), dtype=np.uint8)
+    broken: dict[int, Broken] = {}
+    for at in range(0, len(there), AT_ONCE):
+        some = there[at : at + AT_ONCE]
+        out = np.zeros((len(some), 3, SIDE, SIDE), dtype=np.uint8)
+        failures = decode_all([paths[k] for k in some], SIDE, out, progress=shifted(progress, at, len(there)))
+        thumbs[some] = thumbnails(out)
+        broken |= {some[failure.index]: failure for failure in failures}
+    return thumbs, broken
+
+
+def check_files(inventory: Inventory) -> Iterator[Problem]:
+    """Yield what is missing or cannot be read."""
+    uses = inventory.uses()
+    found = _Names(inventory)
+    missing = []
+    for index in sorted(inventory.missing):
+        name, row = uses[index][0]
+        path = inventory.paths[index]
+        missing.append(Place(inventory.show(path), row + 1, table=name, remark=found.closest(path)))
+    advice = "correct the names or add the files."
+    yield from problem("error", "missing_file", "Files that a table names but that are not there", advice, missing)
+    for kind, what, empty in (("empty_file", "Empty files", True), ("unreadable", "Unreadable pictures", False)):
+        for level, named, whose, advice in (
+            ("error", True, "with labels", "replace the files or take their rows out."),
+            ("warning", False, "in the pile", "training leaves them out."),
+        ):
+            places = []
+            for index, failure in inventory.broken.items():
+                if (failure.reason == EMPTY) is empty and (index in uses) is named:
+                    name, row = uses[index][0] if named else ("", -1)
+                    remark = "" if empty else failure.reason
+                    places.append(Place(inventory.show(failure.path), row + 1, table=name, remark=remark))
+            yield from problem(level, kind, f"{what} {whose}", advice, places)
+
+
+class _Names:
+    """Finds the file that was probably meant: other case, another suffix, another folder, a slip of the pen."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+        self.by_key: dict[str, Path] = {}
+        self.names: dict[str, Path] = {}
+        for index in range(len(inventory.paths) if inventory.missing else 0):
+            if index not in inventory.missing:
+                path = inventory.paths[index]
+                self.names[path.name] = path
+                for key in self._keys(path):
+                    self.by_key.setdefault(key, path)
+        self.searches = 50  # each looks through all names, which is slow: enough to show what is the matter
+
+    def _keys(self, path: Path) -> tuple[str, ...]:
+        whole = self.inventory.show(path).casefold()
+        return whole, whole.removesuffix(path.suffix.casefold()), path.name.casefold(), path.stem.casefold()
+
+    def closest(self, path: Path) -> str:
+        meant = next((self.by_key[key] for key in self._keys(path) if key in self.by_key), None)
+        if meant is None and self.searches > 0:
+            self.searches -= 1
+            close = difflib.get_close_matches(path.name, self.names, n=1, cutoff=0.85)
+            meant = self.names[close[0]] if close else None
+        return "" if meant is None else f"did you mean {self.inventory.show(meant)}?"
+
+
+def check_copies(inventory: Inventory, near: int) -> tuple[list[Problem], dict[str, int]]:
+    """Return what is wrong with pictures that are there more than once, and how many copies there are."""
+    seen = np.array(
+        [k for k in range(len(inventory.paths)) if k not in inventory.missing and k not in inventory.broken], dtype=int
+    )
+    keys = [(inventory.paths[k].stat().st_size, inventory.thumbs[k].tobytes()) for k in seen.tolist()]
+    exact = seen[same_bytes([inventory.paths[k] for k in seen.tolist()], keys)]
+    alike = seen[lookalikes(inventory.thumbs[seen], near)]
+    together = groups(np.concatenate([exact, alike]), len(inventory.paths))
+    label = {index: k for k, group in enumerate(groups(exact, len(inventory.paths))) for index in group.tolist()}
+    in_groups = {index for group in together for index in group.tolist()}
+    uses = inventory.uses()
+    twice = [np.array([index]) for index, rows in uses.items() if len(rows) > 1 and index not in in_groups]
+    found: dict[str, list[Place]] = defaultdict(list)
+    for group in [*together, *twice]:
+        _judge(inventory, group.tolist(), uses, label, found)
+    problems = [
+        one for kind, (level, what, advice) in COPIES.items() for one in problem(level, kind, what, advice, found[kind])
+    ]
+    within_pile = [sum(index in inventory.pile for index in group.tolist()) for group in together]
+    return problems, {
+        "copies": sum(len(group) - 1 for group in together),
+        "copies_in_pile": sum(count - 1 for count in within_pile if count > 1),
+    }
+
+
+COPIES = {
+    "leak": ("error", "Test pictures that are also trained on", "the test would flatter; take one of the two out."),
+    "conflicting_labels": ("error", "Copies of one picture with different labels", "correct them or keep one."),
+    "listed_twice": ("warning", "Pictures with labels that are there twice", "they count twice."),
+    "labelled_in_pile": (
+        "warning",
+        "Labelled pictures with a copy in the pile",
+        "harmless for few, wasteful for many.",
+    ),
+    "test_in_pile": ("warning", "Test pictures with a copy in the pile", "the tagger trains on them, if untagged."),
+}
+
+
+def _judge(
+    inventory: Inventory, group: list[int], uses: dict[int, list[tuple[str, int]]], label: dict[int, int],
+    found: dict[str, list[Place]],
+) -> None:  # fmt: skip
+    """Say what is wrong with one group of copies, at most once of each kind per row."""
+    rows = [(index, name, row) for index in group for name, row in uses.get(index, []) if inventory.known[name][row]]
+    trained = [one for one in rows if one[1] == LABELS]
+    tested = [one for one in rows if one[1] == TEST]
+    in_pile = [index for index in group if index in inventory.pile]
+
+    def place(one: tuple[int, str, int], other: int, more: str = "") -> Place:
+        index, name, row = one
+        how = (
+            "is" if index == other else "same file as" if label.get(index, -1) == label.get(other, -2) else "looks like"
+        )
+        return Place(inventory.show(inventory.paths[index]), row + 1, table=name,
+                     remark=f"{how} {inventory.show(inventory.paths[other])}{more}")  # fmt: skip
+
+    for one in tested if trained else []:
+        found["leak"].append(place(one, trained[0][0], f" ({LABELS} row {trained[0][2] + 1})"))
+    for some, pile_kind in ((trained, "labelled_in_pile"), (tested, "test_in_pile")):
+        for one in some[1:]:
+            different = _conflict(inventory.tables[one[1]], some[0][2], one[2])
+            kind, tags = ("conflicting_labels", f": {different}") if different else ("listed_twice", "")
+            found[kind].append(place(one, some[0][0], f" (row {some[0][2] + 1}){tags}"))
+        if some and in_pile:
+            found[pile_kind].append(place(some[0], in_pile[0]))
+
+
+def _conflict(table: LabelTable, a: int, b: int) -> str:
+    """Name the tags that are known to be on one row and known not to be on the other."""
+    both = (table.y[a] >= 0) & (table.y[b] >= 0) & (table.y[a] != table.y[b])
+    return ", ".join(
+        f"{table.classes[k]} ({table.y[b, k]} here, {table.y[a, k]} there)" for k in np.flatnonzero(both).tolist()
+    )

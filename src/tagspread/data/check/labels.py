@@ -1,0 +1,177 @@
+"""What can be wrong with labels before any picture is looked at: tags, rows, and how many of each."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from tagspread.core.theory import proportion_interval
+from tagspread.data.check.report import LABELS, TEST, ClassFacts, Place, Problem, problem
+from tagspread.data.tables.label_table import LabelTable
+from tagspread.errors import did_you_mean
+
+Show: TypeAlias = Callable[[Path], str]  # how a path is written for people
+
+FEW = 2  # positives: too few to learn from, and one of them may be a mistake
+RARER = 10  # a name so many times rarer than one it resembles is taken for a slip of the pen
+
+
+def class_facts(labels: LabelTable, pile: int) -> tuple[ClassFacts, ...]:
+    """Count each class and say what to expect of it in a pile of that size."""
+    positives, known = (labels.y == 1).sum(0), (labels.y >= 0).sum(0)
+    low, high = np.zeros(len(known)), np.ones(len(known))
+    if (some := known > 0).any():
+        low[some], high[some] = proportion_interval(positives[some], known[some])
+    return tuple(
+        ClassFacts(
+            name,
+            int(positives[k]),
+            int(known[k]),
+            float(positives[k] / known[k]) if known[k] else None,
+            float(low[k]),
+            float(high[k]),
+            round(float(low[k]) * pile),
+            round(float(high[k]) * pile),
+        )
+        for k, name in enumerate(labels.classes)
+    )
+
+
+def check_labels(
+    labels: LabelTable, test: LabelTable | None, facts: tuple[ClassFacts, ...], show: Show
+) -> Iterator[Problem]:
+    """Yield what is wrong or worth knowing about tags and rows."""
+    if not (labels.y >= 0).any():
+        yield Problem("error", "no_labels", "No row of the labels says anything; at least some tags must be known.")
+    else:
+        yield from _check_counts(facts)
+    yield from _check_names(dict(zip(labels.classes, (labels.y == 1).sum(0).tolist(), strict=True)))
+    yield from _check_rows(labels, LABELS, show)
+    if test is not None:
+        yield from _check_test(labels, test)
+        yield from _check_rows(test, TEST, show)
+
+
+def _check_counts(facts: tuple[ClassFacts, ...]) -> Iterator[Problem]:
+    kinds: dict[tuple[str, str, str], Callable[[ClassFacts], bool]] = {
+        ("never_seen", "Tags without a labelled picture", "they cannot be learnt."): lambda f: not f.positives,
+        (
+            "hardly_seen",
+            f"Tags with {FEW} labelled pictures or fewer",
+            "expect little of them, or label some more.",
+        ): lambda f: 0 < f.positives <= FEW,
+        (
+            "always_there",
+            "Tags on every picture where they are known",
+            "without a picture that lacks them, they cannot be learnt.",
+        ): lambda f: f.known > 1 and f.positives == f.known,
+    }
+    for (kind, what, advice), applies in kinds.items():
+        places = [Place(tag=f.name, remark=f"{f.positives:,} of {f.known:,}") for f in facts if applies(f)]
+        yield from problem("warning", kind, what, advice, places)
+
+
+def _check_names(counts: Mapping[str, int]) -> Iterator[Problem]:
+    places = []
+    for a, b, how in similar_names(counts):
+        common, rare = (a, b) if counts[a] >= counts[b] else (b, a)
+        remark = f"on {counts[rare]:,}, while {common!r} is on {counts[common]:,} and differs only by {how}"
+        places.append(Place(tag=repr(rare), remark=remark))
+    advice = "if so, write it in one."
+    yield from problem("warning", "similar_tags", "Tags that may be one tag written in two ways", advice, places)
+    several = [Place(tag=repr(name), remark=f"on {counts[name]:,}") for name in names_of_names(counts)]
+    advice = "if so, put the delimiter between them."
+    yield from problem(
+        "warning", "joined_tags", "Tags that may be several, as each word is a tag itself", advice, several
+    )
+
+
+def names_of_names(names: Iterable[str]) -> list[str]:
+    """Return names that consist of other names, with blanks, commas, semicolons or slashes between.
+
+    >>> names_of_names(["dog", "cat", "dog cat", "sea, dog", "sea", "traffic light", "light"])
+    ['dog cat', 'sea, dog']
+    """
+    known = set(names)
+    parts = {name: re.split(r"[\s,;/]+", name.strip()) for name in known}
+    return sorted(name for name, words in parts.items() if len(words) > 1 and known.issuperset(words))
+
+
+def similar_names(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
+    """Return pairs of names that may mean the same, and what they differ by.
+
+    One letter in place of another makes a word of its own too often ("cat", "car"): that counts only where one of the
+    two is far rarer.
+
+    >>> similar_names({"dog": 90, "Dog": 3, "dgo": 1, "cat": 40, "car": 50, "cats": 2, "caz": 1})
+    [('dog', 'Dog', 'case or spaces'), ('dog', 'dgo', 'the order of two letters'), ('cat', 'cats', 'one letter'),
+    ('cat', 'caz', 'one letter'), ('car', 'caz', 'one letter')]
+    """
+    plain: dict[str, list[str]] = defaultdict(list)
+    for name in counts:
+        plain["".join(name.split()).replace("_", "").replace("-", "").casefold()].append(name)
+    found = [(some[0], other, "case or spaces") for some in plain.values() for other in some[1:]]
+    # two words a letter apart, or with two letters swapped, share a word with one letter less (or are that word)
+    shorter: dict[str, list[str]] = defaultdict(list)
+    for word in plain:
+        for less in {word, *(word[:k] + word[k + 1 :] for k in range(len(word)))}:
+            shorter[less].append(word)
+    pairs = {(a, b): None for some in shorter.values() for i, a in enumerate(some) for b in some[i + 1 :]}
+    rank = {word: k for k, word in enumerate(plain)}
+    for a, b in sorted(pairs, key=lambda pair: (rank[pair[0]], rank[pair[1]])):
+        few, many = sorted((sum(counts[n] for n in plain[a]), sum(counts[n] for n in plain[b])))
+        how = _difference(a, b, slip=few <= FEW and many >= RARER * max(few, 1))
+        if how:
+            found.append((max(plain[a], key=counts.__getitem__), max(plain[b], key=counts.__getitem__), how))
+    return found
+
+
+def _difference(a: str, b: str, slip: bool) -> str:
+    """Say what two words differ by if they may be meant as one, else nothing."""
+    if a.isdigit() or b.isdigit() or min(len(a), len(b)) < 3:
+        return ""
+    at = [k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
+    if len(a) == len(b):
+        if len(at) == 2 and at[1] == at[0] + 1 and (a[at[0]], a[at[1]]) == (b[at[1]], b[at[0]]):
+            return "the order of two letters"
+        digits = any((a[k] + b[k]).isdigit() for k in at)  # "class 1" and "class 2" are meant to differ
+        return "one letter" if len(at) == 1 and slip and not digits else ""
+    long, short = (a, b) if len(a) > len(b) else (b, a)
+    extra = long[at[0]] if at else long[-1]
+    plural = long == short + "s"
+    return "one letter" if not extra.isdigit() and (plural or slip or len(short) >= 5) else ""
+
+
+def _check_rows(table: LabelTable, name: str, show: Show) -> Iterator[Problem]:
+    known = (table.y >= 0).any(axis=1)
+    unknown, bare = np.flatnonzero(~known), np.flatnonzero(known & ~(table.y == 1).any(axis=1))
+    use = "they count as part of the pile." if name == LABELS else "they are left out of the test."
+    places = (_rows(table, rows, name, show) for rows in (unknown, bare))
+    yield from problem("note", "unknown_rows", f"Rows of the {name} with every tag unknown", use, next(places))
+    fine = "fine, if there is nothing to tag on these pictures."
+    yield from problem("note", "rows_without_tags", f"Rows of the {name} without any tag", fine, next(places))
+
+
+def _check_test(labels: LabelTable, test: LabelTable) -> Iterator[Problem]:
+    positives = dict(zip(test.classes, (test.y == 1).sum(0).tolist(), strict=True))
+    foreign = [
+        Place(
+            tag=repr(name), remark=f"on {positives[name]:,} of the test pictures.{did_you_mean(name, labels.classes)}"
+        )
+        for name in test.classes
+        if name not in labels.classes
+    ]
+    advice = "rename them or take them out."
+    yield from problem("error", "unknown_tags", "Tags of the test labels that the labels lack", advice, foreign)
+    absent = [Place(tag=name) for name in labels.classes if not positives.get(name)]
+    advice = "the test cannot say how well they are found."
+    yield from problem("warning", "not_in_test", "Tags on no test picture", advice, absent)
+
+
+def _rows(table: LabelTable, rows: np.ndarray, name: str, show: Show) -> list[Place]:
+    return [Place(file=show(table.paths[k]), row=k + 1, table=name) for k in rows.tolist()]

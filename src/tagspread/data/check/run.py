@@ -1,0 +1,102 @@
+"""Look a data set over before a GPU minute is spent: every problem at once, by file, row and tag."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from tagspread.data.check.images import Inventory, check_copies, check_files, take_inventory
+from tagspread.data.check.labels import check_labels, class_facts
+from tagspread.data.check.report import CheckReport, Problem, render
+from tagspread.data.images.decode import Progress
+from tagspread.data.tables.label_table import LabelTable, read_table
+from tagspread.errors import TagspreadError
+from tagspread.progress import Watcher
+
+
+def check_dataset(
+    images: str | Path,
+    labels: LabelTable | None,
+    test: LabelTable | None = None,
+    *,
+    near: int = 4,
+    progress: Progress | None = None,
+) -> CheckReport:
+    """Look at every picture and every label once, and report all problems together.
+
+    Args:
+        images: the folder of pictures, tagged and untagged.
+        labels: tags of some of them; None if there are none to be had yet: then only the pictures are looked at.
+        test: tags of those to evaluate on.
+        near: pictures whose 64-bit fingerprints differ by at most so many bits, and whose colours agree, count as the
+            same picture.
+        progress: called with (done, total) pictures.
+
+    Returns:
+        The problems, the classes with their proportions, and counts; ``report.ok`` says whether training can start.
+    """
+    inventory = take_inventory(Path(images), labels, test, progress)
+    problems = [*check_files(inventory)]
+    if labels is None:
+        return CheckReport(tuple(problems), (), inventory.counts)
+    facts = class_facts(labels, len(inventory.pile))
+    copies, copied = check_copies(inventory, near)
+    problems += [*copies, *check_labels(labels, test, facts, inventory.show), *_check_pile(inventory)]
+    return CheckReport(tuple(problems), facts, inventory.counts | copied)
+
+
+def run_check(
+    images: str | Path,
+    labels_file: str | Path,
+    test_file: str | Path | None = None,
+    as_json: bool = False,
+    console: Console | None = None,
+    *,
+    table_options: dict[str, Any] | None = None,
+) -> int:
+    """Check a folder and its tables, print what was found, and return the exit code.
+
+    It is 0 if training can start, 1 if something must be mended, 2 if a table cannot be read, as with all bad input.
+    Such a table is one of the problems. What depends on knowing which picture is for what is then left
+    out, but the pictures are looked at all the same.
+    """
+    console = console or Console()
+    unreadable: list[Problem] = []
+    tables: list[LabelTable | None] = []
+    for file in (labels_file, test_file):
+        if file is not None and not Path(file).exists():  # a slip of the pen, and no problem of the data
+            raise TagspreadError(f"there is no file {file}.")
+        try:
+            tables.append(None if file is None else read_table(file, images, **(table_options or {})))
+        except TagspreadError as error:
+            unreadable.append(Problem("error", "table", error.on_command_line))
+            tables.append(None)
+    labels, test = (None, None) if unreadable else tables
+    watcher = Watcher(quiet=as_json, console=console)
+    try:
+        report = check_dataset(images, labels, test, progress=watcher.decoding)
+    finally:
+        watcher.close()
+    report = CheckReport((*unreadable, *report.problems), report.classes, report.counts)
+    if as_json:
+        console.print(json.dumps(report.to_dict(), indent=2), highlight=False, markup=False, soft_wrap=True)
+    else:
+        render(report, console)
+    return 2 if unreadable else 0 if report.ok else 1
+
+
+def _check_pile(inventory: Inventory) -> Iterator[Problem]:
+    pile, labelled = len(inventory.pile), inventory.counts["labelled"]
+    if not pile:
+        yield Problem(
+            "warning",
+            "no_pile",
+            "Every picture is labelled: without a pile of untagged ones, train with --method asl.",
+        )
+    elif pile < labelled:
+        message = f"The pile ({pile:,}) is smaller than the labelled part ({labelled:,}): do not expect much from it."
+        yield Problem("note", "small_pile", message)

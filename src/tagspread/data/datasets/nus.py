@@ -1,0 +1,127 @@
+r"""NUS-WIDE, as first distributed or as the ``.npy`` lists that circulate since Cole et al. 2021.
+
+First: ``ImageList/TrainImagelist.txt`` with lines such as ``actor\0001_2124494179.jpg``, and one file of 0 and 1 per
+concept, ``Groundtruth/TrainTestLabels/Labels_{concept}_Train.txt``. Second: ``formatted_train_images.npy`` and
+``formatted_train_labels.npy``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.paths import PathsWriter
+from tagspread.data.tables.rows import NameRule, Source
+from tagspread.errors import TagspreadError, check_choice
+
+SPLITS = {"train": ("Train", "train"), "val": ("Test", "val"), "test": ("Test", "val")}
+
+
+def read_nus(root: str | Path, split: str, images: str | Path | None = None) -> LabelTable:
+    """Read one split; if both forms are there, the ``.npy`` lists. A concept that is not 1 is absent.
+
+    Args:
+        root: the folder that holds ``ImageList`` and ``Groundtruth``, or the ``.npy`` files.
+        split: ``train``, or ``val``, which is the same as ``test``: there are only two.
+        images: the folder that names in the lists start from; by default ``root/Flickr`` if it is there, else ``root``.
+    """
+    check_choice("split", split, SPLITS)
+    top = Path(root)
+    first, second = SPLITS[split]
+    folder = Path(images) if images is not None else top / "Flickr" if (top / "Flickr").is_dir() else top
+    arrays = (top / f"formatted_{second}_images.npy", top / f"formatted_{second}_labels.npy")
+    listed = top / "ImageList" / f"{first}Imagelist.txt"
+    if any(file.is_file() for file in arrays):
+        return _formatted(*arrays, folder, top)
+    if listed.is_file():
+        return _original(listed, folder, top, first)
+    raise TagspreadError(
+        f"{top} has neither ImageList/{first}Imagelist.txt nor {arrays[0].name}; give the folder with one of them."
+    )
+
+
+def _lines(file: Path) -> list[str]:
+    """Return a file's lines without the blanks at their ends; blank lines at the end of the file do not count."""
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+    except FileNotFoundError:
+        raise TagspreadError(f"there is no file {file}; unpack the data set again.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise TagspreadError(f"{file} cannot be read ({error}).") from None
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _concepts(top: Path) -> list[str] | None:
+    for file in (top / "Concepts81.txt", top / "ConceptsList" / "Concepts81.txt"):
+        if file.is_file():
+            return _lines(file)
+    return None
+
+
+def _table(file: Path, names: Iterable[str], folder: Path, classes: Iterable[str], y: np.ndarray) -> LabelTable:
+    writer, rule = PathsWriter(), NameRule(folder, Source(str(file), "line"), allow_outside=False)
+    for number, name in enumerate(names, start=1):
+        writer.add(rule(name.replace("\\", "/"), number))
+    return LabelTable(writer.paths(folder), tuple(classes), y, unlisted=0)
+
+
+def _original(listed: Path, folder: Path, top: Path, split: str) -> LabelTable:
+    names, truth = _lines(listed), top / "Groundtruth" / "TrainTestLabels"
+    concepts = _concepts(top)
+    if concepts is None:
+        ends = len(f"_{split}.txt")
+        concepts = sorted(file.name[len("Labels_") : -ends] for file in truth.glob(f"Labels_*_{split}.txt"))
+    if not concepts or not names:
+        raise TagspreadError(f"{listed if concepts else truth} holds nothing for {split}; unpack the data set again.")
+    y = np.empty((len(names), len(concepts)), np.int8)
+    for column, concept in enumerate(concepts):
+        file = truth / f"Labels_{concept}_{split}.txt"
+        values = _lines(file)
+        if len(values) != len(names):
+            raise TagspreadError(
+                f"{file} has {len(values)} lines, {listed} {len(names)}; both need one per picture: unpack them again."
+            )
+        for number, value in enumerate(values):
+            if value not in ("0", "1"):
+                raise TagspreadError(f"{file} line {number + 1} is {value!r}; 0 or 1 is expected.")
+        y[:, column] = [int(value) for value in values]
+    return _table(listed, names, folder, concepts, y)
+
+
+def _array(file: Path) -> np.ndarray:
+    try:
+        array: np.ndarray = np.load(file, allow_pickle=False)  # a pickle runs whatever code its author put there
+    except FileNotFoundError:
+        raise TagspreadError(f"there is no file {file}; names and labels belong together.") from None
+    except (OSError, ValueError, EOFError) as error:
+        if "allow_pickle" in str(error):
+            raise TagspreadError(
+                f"{file} holds Python objects, which are not loaded, as they could run any code; if you trust "
+                "it, convert it to plain strings or numbers: np.save(new, np.load(old, allow_pickle=True).astype(str))."
+            ) from None
+        raise TagspreadError(f"{file} cannot be read ({error}).") from None
+    return array
+
+
+def _formatted(names_file: Path, labels_file: Path, folder: Path, top: Path) -> LabelTable:
+    names, y = _array(names_file), _array(labels_file)
+    if names.ndim != 1 or names.dtype.kind not in "US":
+        raise TagspreadError(f"{names_file} holds {names.dtype} of shape {names.shape}; a list of names is expected.")
+    if y.ndim != 2 or len(y) != len(names):
+        raise TagspreadError(
+            f"{labels_file} has shape {y.shape}, {names_file} {len(names)} names; one row per name is expected."
+        )
+    if y.dtype.kind not in "biuf" or len(wrong := np.argwhere((y != 0) & (y != 1))):
+        found = (
+            f"{y[tuple(wrong[0])]} in row {wrong[0][0]}, column {wrong[0][1]}" if y.dtype.kind in "biuf" else y.dtype
+        )
+        raise TagspreadError(f"{labels_file} holds {found}; 0 or 1 is expected.")
+    concepts = _concepts(top) or [f"concept {k + 1}" for k in range(y.shape[1])]
+    if len(concepts) != y.shape[1]:
+        raise TagspreadError(f"Concepts81.txt has {len(concepts)} names, {labels_file} {y.shape[1]} columns.")
+    return _table(names_file, names.astype(str).tolist(), folder, concepts, y)

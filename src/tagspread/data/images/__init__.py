@@ -1,0 +1,1 @@
+"""Images: find, decode, cache and store them."""

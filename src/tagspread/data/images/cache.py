@@ -1,0 +1,274 @@
+"""Decoded pictures on disk, so that each file is decoded once and not once per run.
+
+A cache of pictures of S x S pixels is two files in a folder of the user's: ``tagspread-S.u8`` holds one
+picture of 3 x S x S bytes per slot, one after another; ``tagspread-S.json`` says which file, of which length
+and time of change, lies in which slot. A file that has changed gets a new slot; its old one is not used
+again. Files that could not be read are tried anew each time.
+
+Pictures are only ever added behind those the index knows, and the index is replaced, in one step, after the
+pictures have reached the disk. So a crash costs at most the work since the last time; what it left behind the
+last known slot is written over. A cache that is damaged in another way is never repaired in silence: it
+raises, naming the files to delete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from io import FileIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tagspread.data.images.decode import (
+    AnyPath,
+    Broken,
+    Pictures,
+    Progress,
+    check_size,
+    decode_all,
+    reason_for,
+    shifted,
+)
+from tagspread.errors import TagspreadError
+
+FORMAT = "tagspread picture cache"
+VERSION = 1  # raise it whenever decode() gives other bytes for the same file
+BYTES_AT_ONCE = 2**26  # pictures decoded before they are written: bounds the memory
+SAVE_EVERY = 2048  # new pictures between two writings of the index, or a tenth of it if that is more
+
+
+class _Key(NamedTuple):
+    """A file as it was: any change gives another key."""
+
+    path: str
+    bytes: int
+    changed: int  # nanoseconds
+
+    @classmethod
+    def of(cls, path: AnyPath) -> _Key:
+        status = Path(path).stat()
+        return cls(os.path.abspath(path), status.st_size, status.st_mtime_ns)  # noqa: PTH100 - links stay links
+
+
+class PictureCache:
+    """Pictures of one size in a folder; several processes may share it.
+
+    Args:
+        folder: where the two files lie or will lie; made if it is not there.
+        size: height and width of the pictures. Caches of several sizes live side by side in one folder.
+
+    Raises:
+        TagspreadError: if the folder cannot be written, or holds a damaged cache or a file that only has the
+            name of one.
+    """
+
+    def __init__(self, folder: AnyPath, size: int) -> None:
+        check_size(size)
+        self.folder = Path(folder)
+        self.size = size
+        self.shape = (3, size, size)
+        self.data_file = self.folder / f"tagspread-{size}.u8"
+        self.index_file = self.folder / f"tagspread-{size}.json"
+        self._slots: dict[_Key, int] = {}
+        self._used = 0
+        with self._disk_errors():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not self.index_file.exists():
+                self._begin()
+            self._read_index()
+
+    def __len__(self) -> int:
+        return self._used
+
+    @property
+    def pictures(self) -> Pictures:
+        """All pictures, slot by slot, mapped from disk for reading."""
+        if self._used == 0:  # nothing cannot be mapped
+            return np.empty((0, *self.shape), dtype=np.uint8)
+        return np.memmap(self.data_file, np.uint8, "r", shape=(self._used, *self.shape))
+
+    def add(
+        self, paths: Sequence[AnyPath], progress: Progress | None = None, workers: int | None = None
+    ) -> tuple[npt.NDArray[np.int64], list[Broken]]:
+        """Decode the files that are not there yet.
+
+        While one process adds pictures, others that want to wait for it, and then find its pictures.
+
+        Args:
+            paths: the files; the same one may come several times.
+            progress: called with (done, total) for pictures, those found in the cache counted as done.
+            workers: how many threads decode; by default one per available core.
+
+        Returns:
+            The slot of each path in :attr:`pictures`, -1 for one that could not be read, and those, with
+            the reason.
+        """
+        keys: list[_Key | None] = []
+        reasons: dict[int | _Key, str] = {}  # by row for files that are not even there
+        for row, path in enumerate(paths):
+            try:
+                keys.append(_Key.of(path))
+            except (OSError, ValueError) as error:  # ValueError: a path with a null character
+                keys.append(None)
+                reasons[row] = reason_for(error)
+        if self._missing(keys):
+            with self._locked() as data:
+                with self._disk_errors():
+                    self._read_index()  # it may have grown while we waited
+                reasons |= self._decode(self._missing(keys), data, len(paths), progress, workers)
+        elif progress is not None:
+            progress(len(paths), len(paths))
+        slots = np.array([-1 if key is None else self._slots.get(key, -1) for key in keys], dtype=np.int64)
+        broken = [
+            Broken(row, Path(paths[row]), reasons[row if key is None else key])
+            for row, key in enumerate(keys)
+            if slots[row] < 0
+        ]
+        return slots, broken
+
+    def _begin(self) -> None:
+        """Write the index of an empty cache, unless another process has done so meanwhile."""
+        with self._locked() as data:
+            if self.index_file.exists():
+                return
+            if data.seek(0, os.SEEK_END):
+                raise self._damaged(f"there is {self.data_file.name} but no {self.index_file.name}")
+            self._write_index()
+
+    def _missing(self, keys: Sequence[_Key | None]) -> list[_Key]:
+        return [key for key in dict.fromkeys(keys) if key is not None and key not in self._slots]
+
+    def _decode(
+        self, missing: list[_Key], data: FileIO, total: int, progress: Progress | None, workers: int | None
+    ) -> dict[int | _Key, str]:
+        """Append the missing pictures to the data file; return the reasons for those that are broken."""
+        self._check_space(len(missing))
+        known = total - len(missing)
+        reasons: dict[int | _Key, str] = {}
+        saved = self._used
+        at_once = max(1, BYTES_AT_ONCE // math.prod(self.shape))
+        buffer = np.empty((min(len(missing), at_once), *self.shape), dtype=np.uint8)
+        try:
+            for at in range(0, len(missing), at_once):
+                chunk = missing[at : at + at_once]
+                decoded = buffer[: len(chunk)]
+                report = shifted(progress, known + at, total)
+                broken = decode_all([key.path for key in chunk], self.size, decoded, workers, report)
+                reasons |= {chunk[one.index]: one.reason for one in broken}
+                self._append(data, chunk, decoded, {one.index for one in broken})
+                if self._used - saved >= max(SAVE_EVERY, saved // 10):
+                    self._save(data)
+                    saved = self._used
+        finally:  # also on Ctrl-C: what is decoded is not lost
+            if self._used > saved:
+                self._save(data)
+        return reasons
+
+    def _append(self, data: FileIO, keys: Sequence[_Key], decoded: Pictures, broken: set[int]) -> None:
+        whole = [row for row in range(len(keys)) if row not in broken]
+        with self._disk_errors():
+            data.seek(self._used * math.prod(self.shape))
+            # written, not stored through a memory map: on a full disk that would kill the process
+            left = (decoded[whole] if broken else decoded).reshape(-1).data
+            while left:
+                left = left[data.write(left) :]
+        for slot, row in enumerate(whole, start=self._used):
+            self._slots[keys[row]] = slot
+        self._used += len(whole)
+
+    def _save(self, data: FileIO) -> None:
+        with self._disk_errors():
+            os.fsync(data.fileno())
+            self._write_index()
+
+    def _write_index(self) -> None:
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "size": self.size,
+            "used": self._used,
+            "slots": [[*key, slot] for key, slot in self._slots.items()],
+        }
+        new = self.index_file.with_suffix(".json.new")
+        with new.open("w", encoding="ascii") as file:
+            json.dump(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.index_file)
+
+    def _read_index(self) -> None:
+        try:
+            content: Any = json.loads(self.index_file.read_text(encoding="ascii"))
+            if content["format"] != FORMAT:
+                raise ValueError
+            found = (content["version"], content["size"], content["used"])
+            slots = {
+                _Key(str(path), int(length), int(changed)): int(slot)
+                for path, length, changed, slot in content["slots"]
+            }
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise self._damaged(f"{self.index_file.name} is not the index of such a cache") from None
+        version, size, used = found
+        if version != VERSION:
+            raise self._damaged(f"it was made by another version of tagspread (format {version}, not {VERSION})")
+        if size != self.size:
+            raise self._damaged(f"its pictures have {size} x {size} pixels, not {self.size} x {self.size}")
+        if not isinstance(used, int) or used < 0 or not all(0 <= slot < used for slot in slots.values()):
+            raise self._damaged(f"{self.index_file.name} contradicts itself")
+        needed = used * math.prod(self.shape)
+        there = self.data_file.stat().st_size if self.data_file.exists() else 0
+        if there < needed:
+            raise self._damaged(f"{self.data_file.name} has {there:,} bytes, but its index speaks of {needed:,}")
+        self._slots, self._used = slots, used
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[FileIO]:
+        """Open the data file for writing, for this process alone."""
+        with self._disk_errors():
+            if not os.access(self.folder, os.W_OK):  # else noticed only when the index is to be replaced
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            descriptor = os.open(self.data_file, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+        # unbuffered, for after a failed write a buffer would try, and fail, once more on closing
+        with os.fdopen(descriptor, "r+b", buffering=0) as data:
+            if sys.platform != "win32":
+                import fcntl
+
+                with contextlib.suppress(OSError):  # some network drives know no locks; most users are alone there
+                    fcntl.flock(data, fcntl.LOCK_EX)
+            yield data  # closing the file gives the lock back
+
+    def _check_space(self, pictures: int) -> None:
+        with self._disk_errors():
+            needed = (self._used + pictures) * math.prod(self.shape) - self.data_file.stat().st_size
+            free = shutil.disk_usage(self.folder).free
+        if needed > free:
+            raise TagspreadError(
+                f"The cache in {self.folder} needs {needed / 1e9:.1f} GB more for {pictures:,} pictures of "
+                f"{self.size} x {self.size} pixels, but {free / 1e9:.1f} GB are free on that disk. "
+                "Make room, give a folder on a larger disk or a smaller picture size."
+            )
+
+    def _damaged(self, what: str) -> TagspreadError:
+        return TagspreadError(
+            f"The picture cache in {self.folder} cannot be used: {what}. Delete {self.data_file.name} and "
+            f"{self.index_file.name} there (the pictures are then decoded again) or give another folder."
+        )
+
+    @contextlib.contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise TagspreadError(
+                f"The picture cache in {self.folder} cannot be written or read: {reason_for(error)}. "
+                "Give a folder in which you may write, on a disk with room."
+            ) from error

@@ -1,0 +1,1 @@
+"""Label tables: which image carries which tags, read from the files people have."""

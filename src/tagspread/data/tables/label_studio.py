@@ -1,0 +1,236 @@
+"""Labels that people gave in Label Studio: its exports as JSON, JSON-MIN, CSV and TSV.
+
+A picture counts as looked at when somebody submitted an annotation for it; tags that were not ticked are absent then.
+Pictures that nobody annotated, and annotations that were skipped, say nothing. Where several people disagree about a
+tag of a picture, that tag is unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+
+from tagspread.data.tables.columns import WHICH, Wanted, looks_like_picture
+from tagspread.data.tables.label_table import TAG_COLUMNS, LabelTable
+from tagspread.data.tables.rows import NameRule, Source
+from tagspread.errors import TagspreadError
+
+OWN = frozenset(
+    (
+        "id",
+        "annotation_id",
+        "annotator",
+        "created_at",
+        "updated_at",
+        "lead_time",
+        "agreement",
+        "was_cancelled",
+        "picture",
+    )
+)  # columns that ask a person nothing; the last is what tagspread puts into its tasks
+UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # what Label Studio puts before the names of uploaded files
+
+
+class Answer(NamedTuple):
+    """What one person said about one picture."""
+
+    number: int  # of the row, for messages
+    data: dict[str, Any]  # of the task, picture included
+    tags: frozenset[str]
+
+
+def is_export(header: Sequence[str]) -> bool:
+    """Return whether these are the columns of a table that Label Studio wrote.
+
+    >>> is_export(["annotation_id", "annotator", "created_at", "id", "image", "lead_time", "tags", "updated_at"])
+    True
+    """
+    return {"annotation_id", "annotator", "lead_time"} <= set(header)
+
+
+def read_json(source: Path, images: Path, options: Wanted, allow_outside: bool) -> LabelTable:
+    """Read an export as JSON or JSON-MIN; the options of columns name keys of the tasks."""
+    try:
+        tasks = json.loads(source.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise TagspreadError(f"{source} is not in UTF-8 ({error}).") from None
+    except json.JSONDecodeError as error:
+        raise TagspreadError(f"{source} is not JSON (line {error.lineno}: {error.msg}).") from None
+    if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
+        raise TagspreadError(f"{source} is no list of tasks; of JSON files, exports of Label Studio are read.")
+    where = Source(str(source), "task")
+    if any("annotations" in task for task in tasks):
+        answers = _of_tasks(tasks, where, options)
+    elif tasks and all("annotation_id" in task for task in tasks):
+        answers = _of_rows(list(enumerate(tasks, 1)), list(dict.fromkeys(k for t in tasks for k in t)), where, options)
+    else:
+        raise TagspreadError(
+            f"{source} holds no annotations; import it into Label Studio, correct and submit what you find there, and "
+            "export as JSON."
+        )
+    return _table(answers, where, images, options, allow_outside)
+
+
+def read_rows(
+    source: Path,
+    images: Path,
+    header: list[str],
+    lines: Iterable[tuple[int, list[str]]],
+    options: Wanted,
+    outside: bool,
+) -> LabelTable:
+    """Read an export as CSV or TSV, below its header."""
+    where = Source(str(source), "line")
+    rows = []
+    for number, cells in lines:
+        if len(cells) != len(header):
+            raise TagspreadError(f"{where.at(number)} has {len(cells)} cells, its header {len(header)}.")
+        rows.append((number, dict(zip(header, cells, strict=True))))
+    return _table(_of_rows(rows, header, where, options), where, images, options, outside)
+
+
+def _of_tasks(tasks: list[dict[str, Any]], where: Source, options: Wanted) -> Iterator[Answer]:
+    """Yield the answers of a full JSON export: tasks, each with its annotations, each with its results."""
+    asked: dict[str, None] = {}
+    for number, task in enumerate(tasks, 1):
+        try:
+            submitted = [one["result"] for one in task.get("annotations") or () if not one.get("was_cancelled")]
+            chosen = [[one for one in results if one["type"] == "choices"] for results in submitted]
+            asked |= dict.fromkeys(str(one["from_name"]) for results in chosen for one in results)
+            data = dict(task["data"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise TagspreadError(
+                f"{where.at(number)} is not as Label Studio writes one; export as JSON again."
+            ) from None
+        if len(asked) > 1 and options.tags_column is None:
+            raise TagspreadError(
+                f"{where.at(number)} answers more than one question ({', '.join(asked)}); say which is about tags with "
+                "@tags_column.",
+                **WHICH,
+            )
+        for results in chosen:
+            about_tags = [one.get("value") for one in results if options.tags_column in (None, one["from_name"])]
+            yield Answer(number, data, frozenset(_choices(about_tags, where, number)))
+
+
+def _of_rows(
+    rows: list[tuple[int, dict[str, Any]]], header: list[str], where: Source, options: Wanted
+) -> Iterator[Answer]:
+    """Yield the answers of a flat export: a row per annotation, a column per question."""
+    column = _tags_column(rows, header, where, options)
+    for number, row in rows:
+        if str(row.get("was_cancelled")).lower() not in ("true", "1"):
+            yield Answer(number, row, frozenset(_choices(row.get(column), where, number)))
+
+
+def _tags_column(rows: list[tuple[int, dict[str, Any]]], header: list[str], where: Source, options: Wanted) -> str:
+    if options.tags_column is not None:
+        if options.tags_column not in header:
+            raise TagspreadError(f"@tags_column: {where.name} has no column {options.tags_column!r}.", tags_column=...)
+        return options.tags_column
+    sample = [row for _, row in rows[:200]]
+    pictures = {key for key in header if any(_is_address(row.get(key)) for row in sample)}
+    rest = [
+        key
+        for key in header
+        if key not in OWN | pictures | {options.image_column} and key not in (options.ignore or ())
+    ]
+    named = [key for key in rest if key.lower() in TAG_COLUMNS]
+    if len(found := named or rest) != 1:
+        listed = ", ".join(map(repr, found)) or "none is left"
+        raise TagspreadError(
+            f"{where.name}: which column holds the tags ({listed})? Say so with @tags_column.", **WHICH
+        )
+    return found[0]
+
+
+def _choices(value: Any, where: Source, number: int) -> list[str]:
+    """Return the ticked choices, however the export writes them: one as it is, several as JSON."""
+    if value is None or value == "":
+        return []
+    if isinstance(value, str):
+        if value[0] not in "[{":
+            return [value.strip()]
+        try:
+            return _choices(json.loads(value), where, number)
+        except json.JSONDecodeError:
+            return [value.strip()]  # a tag with an odd name
+    if isinstance(value, dict) and "choices" in value:
+        return _choices(value["choices"], where, number)
+    if isinstance(value, list):
+        return [tag for part in value for tag in _choices(part, where, number)]
+    raise TagspreadError(f"{where.at(number)} holds {str(value)[:80]!r} where choices are expected.")
+
+
+def _is_address(value: Any) -> bool:
+    return isinstance(value, str) and looks_like_picture(_path(value))
+
+
+def _path(address: str) -> str:
+    """Return the path of a picture in an address, be it a plain path, of local files, or anywhere on the web.
+
+    >>> _path("/data/local-files/?d=photos/a%20b.jpg"), _path("https://example.com/c.jpg?size=1")
+    ('photos/a b.jpg', '/c.jpg')
+    """
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # such as "http://[": no address, whatever it is
+        return address
+    found = parts.query.removeprefix("d=") if parts.query.startswith("d=") else parts.path
+    return unquote(found, errors="surrogateescape")  # as ledger/exports.py quotes
+
+
+def _picture(answer: Answer, where: Source, images: Path, options: Wanted) -> str:
+    """Return the picture's name: the one that tagspread gave it, or what its address leads to."""
+    data, key = answer.data, options.image_column
+    if key is None:
+        if data.get("picture"):
+            return str(data["picture"])
+        key = next((key for key in ("image", *data) if _is_address(data.get(key))), None)
+    if key is None or not isinstance(data.get(key), str):
+        raise TagspreadError(
+            f"{where.at(answer.number)} names no picture; say where it does with @image_column.", **WHICH
+        )
+    return _below(images, data[key])
+
+
+def _table(answers: Iterable[Answer], where: Source, images: Path, options: Wanted, allow_outside: bool) -> LabelTable:
+    rule = NameRule(images, where, allow_outside)
+    said: dict[str, list[frozenset[str]]] = {}
+    for answer in answers:
+        name = rule(_picture(answer, where, images, options), answer.number)
+        said.setdefault(name, []).append(answer.tags)
+    if not said:
+        raise TagspreadError(f"{where.name} holds no annotation that was submitted; annotate some pictures first.")
+    classes = tuple(sorted({tag for answers in said.values() for tags in answers for tag in tags}))
+    if not classes:
+        raise TagspreadError(f"{where.name} names no tag at all.")
+    y = np.array([[_agreed(answers, name) for name in classes] for answers in said.values()], np.int8)
+    return LabelTable([images / name for name in said], classes, y, unlisted=0)
+
+
+def _agreed(answers: list[frozenset[str]], tag: str) -> int:
+    """Return 1 or 0 where all say so, -1 where they differ."""
+    votes = sum(tag in tags for tags in answers)
+    return 1 if votes == len(answers) else 0 if votes == 0 else -1
+
+
+def _below(images: Path, address: str) -> str:
+    """Return the name, below the folder, of the picture that an address leads to.
+
+    Label Studio may serve a folder further up, or give uploaded files a prefix: the longest end of the address that is
+    a picture in the folder is it. If none is, the address stays as it is, and is named among what cannot be read.
+    """
+    pieces = [piece for piece in _path(address).split("/") if piece]
+    for k in range(len(pieces)):
+        *above, last = pieces[k:]
+        for name in (last, UPLOADED.sub("", last)):
+            if images.joinpath(*above, name).is_file():
+                return "/".join((*above, name))
+    return "/".join(pieces)

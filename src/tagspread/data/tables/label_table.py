@@ -1,0 +1,201 @@
+"""Labels: which picture carries which tags, and what nobody has looked at."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tagspread.data.tables.paths import Paths
+from tagspread.errors import TagspreadError, did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TAG_COLUMNS = ("tags", "labels", "tag", "label")  # names under which a column holds lists of tags
+CELLS = {1: "1", 0: "0", -1: ""}
+
+
+@dataclass(frozen=True, eq=False)
+class LabelTable:
+    """Pictures, classes and a matrix of 1, 0 and -1 (unknown)."""
+
+    paths: Sequence[Path]
+    classes: tuple[str, ...]
+    y: np.ndarray
+    unlisted: int = -1  # what a class without a column is: unknown, or absent where rows list all their tags
+
+    def __post_init__(self) -> None:
+        """Check everything; lists become tuples, numbers int8."""
+        paths = self.paths if isinstance(self.paths, Paths) else tuple(map(Path, self.paths))
+        object.__setattr__(self, "paths", paths)
+        object.__setattr__(self, "classes", tuple(self.classes))
+        seen: set[str] = set()
+        for name in self.classes:
+            if not isinstance(name, str) or not name or name != name.strip():
+                raise TagspreadError(f"classes holds {name!r}; a class is a name, without blanks at its ends.")
+            if name in seen:
+                raise TagspreadError(f"classes holds {name!r} twice; give each class one column.")
+            seen.add(name)
+        if self.unlisted not in (0, -1):
+            raise TagspreadError(f"unlisted is {self.unlisted!r}; it must be 0 (absent) or -1 (unknown).")
+        object.__setattr__(self, "y", self._checked(np.asarray(self.y)))
+
+    def _checked(self, y: np.ndarray) -> np.ndarray:
+        if y.shape != (len(self.paths), len(self.classes)):
+            raise TagspreadError(
+                f"y has shape {y.shape} for {len(self.paths)} pictures and {len(self.classes)} classes; give a matrix "
+                "with a row per picture and a column per class."
+            )
+        if y.dtype.kind not in "biuf":
+            raise TagspreadError(f"y holds {y.dtype}; give numbers: 1, 0 or -1 (unknown).")
+        # the extremes first: looking at each value takes as much memory again
+        if y.size and y.dtype.kind != "b" and (y.dtype.kind == "f" or y.min() < -1 or y.max() > 1):
+            wrong = np.argwhere((y != 1) & (y != 0) & (y != -1))
+            if len(wrong):
+                row, column = wrong[0]
+                raise TagspreadError(
+                    f"y holds {y[row, column]} for {self.paths[int(row)]} and {self.classes[column]!r}; "
+                    "write 1, 0 or -1 (unknown)."
+                )
+        return y.astype(np.int8, copy=False)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LabelTable):
+            return NotImplemented
+        same = (self.classes, self.unlisted) == (other.classes, other.unlisted) and np.array_equal(self.y, other.y)
+        return same and tuple(self.paths) == tuple(other.paths)
+
+    __hash__ = None  # type: ignore[assignment]  # the matrix could be changed
+
+    @property
+    def labelled(self) -> np.ndarray:
+        """Rows about which anything is known, as a mask."""
+        return np.asarray((self.y >= 0).any(axis=1))
+
+    def aligned(self, classes: tuple[str, ...], source: str) -> np.ndarray:
+        """Return the matrix with the columns of another table."""
+        if foreign := [name for name in self.classes if name not in classes]:
+            close = did_you_mean(foreign[0], classes)
+            raise TagspreadError(f"{source} has the tag {foreign[0]!r}, which the training labels do not.{close}")
+        y = np.full((len(self.y), len(classes)), self.unlisted, dtype=np.int8)
+        y[:, [classes.index(name) for name in self.classes]] = self.y
+        return y
+
+    def select(self, rows: Sequence[int] | np.ndarray) -> LabelTable:
+        """Return some rows, in the order given: their numbers, or a mask with one truth value per row."""
+        wanted = np.asarray(rows) if len(rows) else np.zeros(0, np.int64)
+        if wanted.dtype == bool and wanted.shape == (len(self),):
+            wanted = np.flatnonzero(wanted)
+        if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
+            raise TagspreadError(
+                f"rows is {wanted.dtype} of shape {wanted.shape}; give numbers or {len(self)} booleans."
+            )
+        if len(wanted) and not -len(self) <= wanted.min() <= wanted.max() < len(self):
+            raise TagspreadError(f"rows goes from {wanted.min()} to {wanted.max()}, but there are {len(self)} rows.")
+        wanted = wanted % max(len(self), 1)
+        chosen = (
+            self.paths.take(wanted) if isinstance(self.paths, Paths) else tuple(self.paths[k] for k in wanted.tolist())
+        )
+        return LabelTable(chosen, self.classes, self.y[wanted], self.unlisted)
+
+    def merge(self, other: LabelTable) -> LabelTable:
+        """Return both tables in one: see :func:`tagspread.data.tables.merge.merge`."""
+        from tagspread.data.tables.merge import merge
+
+        return merge(self, other)
+
+    def write(self, file: str | Path, images: str | Path | None = None, *, overwrite: bool = False) -> None:
+        """Write a wide CSV file for :func:`read_table`, with blanks for unknown.
+
+        Args:
+            file: a new file; its name should end in ``.csv``.
+            images: the folder that paths are written relative to; as they are without.
+            overwrite: replace a file that is there.
+        """
+        path = Path(file)
+        if len(self.classes) == 1 and self.classes[0].lower() in TAG_COLUMNS:
+            raise TagspreadError(f"the only class is {self.classes[0]!r}, which reads as a list of tags; rename it.")
+        names = [written_name(path, images) for path in self.paths]
+        if path.exists() and not overwrite:
+            raise TagspreadError(f"{path} exists; give another name, or replace it with @overwrite.", overwrite=True)
+        fresh = path.with_name(path.name + ".writing")
+        try:
+            with fresh.open("w", newline="", encoding="utf-8") as opened:
+                writer = csv.writer(opened)
+                writer.writerow(["image", *self.classes])
+                for name, row in zip(names, self.y, strict=True):
+                    writer.writerow([name, *map(CELLS.__getitem__, row.tolist())])
+            fresh.replace(path)
+        except OSError as error:
+            raise TagspreadError(f"{path} cannot be written ({error.strerror}).") from None
+        finally:
+            fresh.unlink(missing_ok=True)
+
+    def to_frame(self, image_column: str = "image") -> pd.DataFrame:
+        """Return a pandas frame: the paths as text, then a nullable integer column per class."""
+        from tagspread.data.tables.frame import to_frame
+
+        return to_frame(self, image_column)
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame, image_column: str | None = None, **options: object) -> LabelTable:
+        """Return the table of a pandas frame; options are those of :func:`tagspread.data.tables.frame.from_frame`."""
+        from tagspread.data.tables.frame import from_frame
+
+        return from_frame(frame, image_column, **options)  # type: ignore[arg-type]
+
+
+def written_name(path: Path, images: str | Path | None) -> str:
+    """Return what a picture is called in a table, or raise for a name that would not be read back from one."""
+    try:
+        name = path.relative_to(images).as_posix() if images is not None else path.as_posix()
+    except ValueError:
+        raise TagspreadError(f"{path} is not below {images}; give the folder that holds all pictures.") from None
+    if name != name.strip():
+        raise TagspreadError(f"{name!r} begins or ends with a blank, which a CSV file does not keep; rename it.")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise TagspreadError(f"the name {name!r} is not UTF-8, which a CSV file is; rename the file.") from None
+    return name
+
+
+def read_table(
+    file: str | Path,
+    images: str | Path,
+    delimiter: str | None = "|",
+    *,
+    image_column: str | None = None,
+    tags_column: str | None = None,
+    layout: str = "auto",
+    ignore: str | Iterable[str] = (),
+    allow_outside: bool = False,
+) -> LabelTable:
+    """Read a CSV, TSV or Parquet file of labels; paths in it are relative to ``images``.
+
+    Two shapes are read. Long: one column with the picture, one with its tags (``beach.jpg,sea|sand``); a tag that is
+    not listed is absent, and a picture on several lines carries the tags of all of them. Wide: one column with the
+    picture, one per tag, 1, 0 or blank for unknown; a picture has one line.
+
+    Args:
+        file: the table, with a header line: ``.csv`` (commas, semicolons or tabs), ``.tsv`` or ``.txt`` (tabs),
+            ``.parquet``; or what Label Studio exports, as ``.json`` or ``.csv``.
+        images: the folder the paths start from.
+        delimiter: what separates tags in the long shape; None if each cell is one tag.
+        image_column: the column with the pictures; else the first that holds names of picture files, or the first.
+        tags_column: the column with lists of tags; else one called tags, labels, tag or label.
+        layout: ``"long"``, ``"wide"`` or ``"auto"``: long if there is a column of tags.
+        ignore: columns that are about something else, or ``"all"`` for all that are.
+        allow_outside: accept paths that are absolute or have ``..`` in them.
+    """
+    from tagspread.data.tables.read import read
+
+    return read(Path(file), Path(images), delimiter, image_column, tags_column, layout, ignore, allow_outside)

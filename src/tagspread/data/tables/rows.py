@@ -1,0 +1,209 @@
+"""Rows of a label file, one by one, into a table: what CSV, JSON lines and data frames have in common."""
+
+from __future__ import annotations
+
+import os
+import re
+from array import array
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.paths import PathsWriter
+from tagspread.errors import Blank, Both, TagspreadError
+
+VALUES = {"1": 1, "0": 0, "": -1, "-1": -1, "1.0": 1, "0.0": 0, "-1.0": -1}
+VALUES |= {"True": 1, "TRUE": 1, "true": 1, "False": 0, "FALSE": 0, "false": 0}
+PYTHON_LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
+BYTES = {cell: value % 256 for cell, value in VALUES.items()}  # -1 as an int8 is 255 as a byte
+DELIMITERS = ("|", ";", ",", " ")
+MOST_TAGS = 65_536  # a sentence per picture is no tag, and a matrix of sentences would not fit anywhere
+CHUNK = 8192
+ODD = re.compile(r"(?:^|[\\/])\.\.(?:[\\/]|$)|^[\\/]|^.:[\\/]|(?:^|/)\.?(?:/|$)|\0")
+LEAVES = re.compile(r"(?:^|[\\/])\.\.(?:[\\/]|$)|^[\\/]|^.:[\\/]")
+
+
+class Source(NamedTuple):
+    """Where rows come from, in words for messages: ``labels.csv`` and ``line``."""
+
+    name: str
+    unit: str
+
+    def at(self, number: int) -> str:
+        """Return words for one row.
+
+        >>> Source("labels.csv", "line").at(7)
+        'labels.csv line 7'
+        """
+        return f"{self.name} {self.unit} {number}"
+
+
+class NameRule:
+    """Turns what a file calls a picture into its plain form, relative to the folder."""
+
+    def __init__(self, folder: Path, source: Source, allow_outside: bool) -> None:
+        self._source, self._allow_outside = source, allow_outside
+        self._top = os.path.join(os.path.abspath(folder), "")  # noqa: PTH100, PTH118  # not resolved: links may be meant
+
+    def __call__(self, cell: str, number: int) -> str:
+        """Return the name; raise if there is none, or if it leads out of the folder."""
+        name = cell.strip()
+        if name and not ODD.search(name):
+            return name  # nearly all: a million names must not become a million Path objects
+        if name.startswith(self._top):
+            name = name[len(self._top) :]
+        if "\0" in name:
+            raise TagspreadError(f"{self._source.at(number)} names {name!r}, which no file can be called.")
+        if LEAVES.search(name) and not self._allow_outside:
+            raise TagspreadError(
+                f"{self._source.at(number)} names {name!r}, which leads out of the pictures' folder {self._top}; "
+                "write paths relative to that folder, or allow others with @allow_outside.",
+                allow_outside=True,
+            )
+        name = str(Path(name)) if name else ""
+        if name in ("", "."):
+            raise TagspreadError(f"{self._source.at(number)} names no picture.")
+        return name
+
+
+class LongRows:
+    """One picture and its tags per row; rows of the same picture are united."""
+
+    def __init__(self, source: Source, delimiter: str | None) -> None:
+        self._source, self._delimiter = source, delimiter
+        self._paths, self._last = PathsWriter(), ""
+        self._numbers: dict[str, int] = {}  # of tags, in the order in which they are met
+        self._tags, self._counts = array("H"), array("H")
+        self._sample: list[str] | None = []  # cells, until one holds the delimiter
+
+    def add_cell(self, name: str, cell: str, number: int) -> None:
+        """Add a row whose tags are joined in one cell."""
+        if cell.startswith("[") and PYTHON_LIST.fullmatch(cell):
+            raise TagspreadError(
+                f"{self._source.at(number)} holds {cell!r}, a list as Python prints it; write its tags with a "
+                "delimiter between them, such as sea|sand, or keep lists in a Parquet file."
+            )
+        if self._delimiter is None:
+            self.add(name, (cell,), number)
+            return
+        if self._sample is not None:
+            if self._delimiter in cell:
+                self._sample = None
+            elif len(self._sample) < 1000 and cell.strip():
+                self._sample.append(cell.strip())
+        self.add(name, cell.split(self._delimiter), number)
+
+    def add(self, name: str, tags: Iterable[str], number: int) -> None:
+        """Add a row whose tags are apart."""
+        if name != self._last or not self._counts:  # a file with a line per tag has a picture's lines together
+            self._begin(name)
+        for tag in tags:
+            if plain := tag.strip():
+                if self._counts[-1] == MOST_TAGS - 1:  # as much as the counter holds; equal names are united later
+                    self._begin(name)
+                known = self._numbers.setdefault(plain, len(self._numbers))
+                if known >= MOST_TAGS:
+                    raise TagspreadError(
+                        f"{self._source.at(number)} brings more than {MOST_TAGS} different tags; are those tags?"
+                    )
+                self._tags.append(known)
+                self._counts[-1] += 1
+
+    def _begin(self, name: str) -> None:
+        self._paths.add(name)
+        self._counts.append(0)
+        self._last = name
+
+    def table(self, folder: Path) -> LabelTable:
+        """Return the table: classes sorted, a tag that is not listed absent."""
+        self._check_delimiter()
+        if not self._numbers:
+            raise TagspreadError(f"{self._source.name} names no tag at all.")
+        classes = tuple(sorted(self._numbers))
+        column = np.empty(len(classes), np.int64)
+        column[[self._numbers[name] for name in classes]] = np.arange(len(classes))
+        first = self._paths.firsts()
+        paths, row = self._paths.paths(folder), None
+        if first is not None:
+            new = first == np.arange(len(first))
+            paths, row = paths.take(np.flatnonzero(new)), (np.cumsum(new) - 1)[first]
+        y = np.zeros((len(paths), len(classes)), np.int8)
+        counts, tags, done = np.frombuffer(self._counts, np.uint16), np.frombuffer(self._tags, np.uint16), 0
+        for start in range(0, len(counts), CHUNK):  # in pieces: the places of all ones at once take more than y
+            some = counts[start : start + CHUNK]
+            rows = np.repeat(np.arange(start, start + len(some)) if row is None else row[start : start + CHUNK], some)
+            y[rows, column[tags[done : done + len(rows)]]] = 1
+            done += len(rows)
+        return LabelTable(paths, classes, y, unlisted=0)
+
+    def _check_delimiter(self) -> None:
+        """Raise if tags seem to be joined by something else: each combination would become a tag of its own."""
+        sample = self._sample or ()
+        for other in DELIMITERS:
+            cells = [cell for cell in sample if other in cell]
+            alone = {cell for cell in sample if other not in cell}
+            of_tags = [cell for cell in cells if all(part.strip() in alone for part in cell.split(other))]
+            if 2 * len(cells) <= len(sample) and (other == " " or 2 * len(of_tags) <= len(cells)):
+                continue
+            parts = {part for cell in cells for part in cell.split(other)}
+            if other == " " and len(parts) >= len(set(cells)):
+                continue  # "traffic light", "teddy bear": words that do not come again in other combinations
+            raise TagspreadError(
+                f"{self._source.name}: no list of tags holds {self._delimiter!r}, but {len(cells):,} of the first "
+                f"{len(sample):,} hold {other!r}, such as {cells[0]!r}; give @delimiter, or @nothing if each "
+                "is one tag.",
+                delimiter=other,
+                nothing=Both("delimiter=None", "--delimiter ''"),
+            )
+
+
+class WideRows:
+    """One picture per row, with one cell per tag."""
+
+    def __init__(self, source: Source, names: Sequence[str], drop_others: bool) -> None:
+        self._source, self._names, self._drop_others = source, tuple(names), drop_others
+        self._paths, self._numbers, self._y = PathsWriter(), array("Q"), bytearray()
+        self._dropped: set[int] = set()
+
+    def add(self, name: str, cells: list[str], number: int) -> None:
+        """Add a row."""
+        try:
+            self._y += bytes(map(BYTES.__getitem__, cells))
+        except KeyError:  # blanks around a value, or something else altogether
+            self._y += self._unusual(cells, number)
+        self._paths.add(name)
+        self._numbers.append(number)
+
+    def _unusual(self, cells: list[str], number: int) -> bytes:
+        plain = [cell.strip() for cell in cells]
+        wrong = [k for k, cell in enumerate(plain) if cell not in BYTES]
+        if self._drop_others:
+            self._dropped.update(wrong)
+        elif wrong:
+            others = [self._names[k] for k in wrong]
+            raise TagspreadError(
+                f"{self._source.at(number)}, column {others[0]!r} holds {cells[wrong[0]]!r}; write 1, 0 or nothing "
+                "(unknown). For a list of tags per picture, call the column one of tags, labels, tag, label, or give "
+                "@tags_column. If it is about something else: @ignore.",
+                tags_column=Blank("NAME"),
+                ignore=others,
+            )
+        return bytes(BYTES.get(cell, 255) for cell in plain)
+
+    def table(self, folder: Path) -> LabelTable:
+        """Return the table: classes in the file's order."""
+        if (first := self._paths.firsts()) is not None:
+            again = int(np.flatnonzero(first != np.arange(len(first)))[0])
+            raise TagspreadError(
+                f"{self._source.at(self._numbers[again])} names {self._paths.paths(folder)[again]} again, after "
+                f"{self._source.unit} {self._numbers[int(first[again])]}; give each picture one."
+            )
+        y = np.frombuffer(self._y, np.int8).reshape(len(self._paths), len(self._names))
+        kept = [k for k in range(len(self._names)) if k not in self._dropped]
+        if not kept:
+            raise TagspreadError(f"{self._source.name} has no column of 1, 0 and blanks, so it names no tag at all.")
+        y = y if len(kept) == len(self._names) else y[:, kept]
+        return LabelTable(self._paths.paths(folder), tuple(self._names[k] for k in kept), y)

@@ -1,0 +1,300 @@
+"""How good is a tagger? Figures on labelled pictures that it was not trained on, each with what chance alone may do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tagspread.core.bootstrap import FEWEST
+from tagspread.core.calibration import reliability
+from tagspread.core.decision import Policy, decide
+from tagspread.core.metrics import (
+    average_precision,
+    average_precision_interval,
+    mean_average_precision,
+    mean_average_precision_interval,
+    multilabel_report,
+)
+from tagspread.data.tables.label_table import LabelTable, read_table
+from tagspread.data.tables.options import read_alike
+from tagspread.errors import Blank, TagspreadError
+from tagspread.predict.tagger import Tagger
+from tagspread.run.artefact import update_artefact
+from tagspread.run.fingerprints import DECIDING, KEY, in_common, remember
+from tagspread.run.folder import RunFolder
+from tagspread.train.again import count_trained, find_again, find_test_part
+from tagspread.train.decision import decide_on
+from tagspread.wording import counted
+
+CONFIDENCE = 0.9
+Report = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class ClassFigures:
+    """One class: how often it occurs, how well it is ranked, how well it is chosen; None where nothing can be said."""
+
+    name: str
+    positives: int
+    known: int
+    ap: float | None
+    ap_low: float | None
+    ap_high: float | None
+    threshold: float | None
+    chosen: int
+    precision: float | None
+    recall: float | None
+    f1: float | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The figures of a tagger on some pictures, all in 0..1; intervals hold the figure in nine cases of ten.
+
+    Attributes:
+        pictures: how many were looked at.
+        unreadable: files that could not be read, which are left out.
+        map: mean average precision over the classes that occur.
+        map_low: lower end of its interval.
+        map_high: upper end.
+        map_absent_zero: the same mean with 0 for each class that does not occur, as CAP's released code counts.
+        decisions: OP, OR, OF1, CP, CR, CF1 at the tagger's thresholds.
+        calibration_error: mean distance of the probabilities and the truth.
+        absent: classes without a positive.
+        trained_on: pictures that the run was trained on with their labels, as far as its own table tells.
+        thresholds_chosen_on: pictures that the thresholds were chosen on; None if the run does not say which those are.
+        classes: the figures of each class.
+    """
+
+    pictures: int
+    unreadable: list[str]
+    map: float | None
+    map_low: float | None
+    map_high: float | None
+    map_absent_zero: float
+    decisions: dict[str, float]
+    calibration_error: float
+    absent: list[str]
+    trained_on: int
+    thresholds_chosen_on: int | None
+    classes: list[ClassFigures]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return asdict(self)
+
+
+def evaluate(
+    tagger: Tagger,
+    labels: str | Path | LabelTable | None = None,
+    images: str | Path | None = None,
+    *,
+    table_options: dict[str, Any] | None = None,
+    samples: int = 1000,
+    progress: Report | None = None,
+    mirror: bool = False,
+) -> Evaluation:
+    """Measure a tagger on labelled pictures.
+
+    Args:
+        tagger: from ``ts.load(run)``.
+        labels: a table as in training, or one that was read already; if not given, the pictures that the run was given
+            to test on, or put aside with ``test_share``. Unknown entries count for nothing.
+        images: the folder that the table's paths start from; by default the one that was trained on.
+        table_options: how to read the table, see
+            :func:`~tagspread.data.tables.label_table.read_table`; tags are separated as in the
+            run's own table, if they do not say.
+        samples: how often the pictures are drawn anew for the intervals.
+        progress: called with (done, total).
+        mirror: average over each picture and its mirror image.
+    """
+    if labels is None:
+        labels, _ = own_test_part(tagger, images)
+    table = labels if isinstance(labels, LabelTable) else open_table(tagger, labels, images, table_options or {})
+    y = table.aligned(tagger.classes, "the table" if isinstance(labels, LabelTable) else str(labels))
+    logits, errors = score_table(tagger, table, progress, mirror)
+    good = np.array([not error for error in errors])
+    unreadable = [f"{path}: {error}" for path, error in zip(table.paths, errors, strict=True) if error]
+    chosen_on = thresholds_chosen_on(tagger, table)
+    trained_on = _trained_on(tagger, table)
+    return figures(tagger, logits[good], y[good], unreadable, samples, trained_on=trained_on, chosen_on=chosen_on)
+
+
+def decide_on_table(
+    tagger: Tagger,
+    labels: str | Path,
+    images: str | Path | None = None,
+    policy: str = "f1",
+    *,
+    table_options: dict[str, Any] | None = None,
+    calibrate: bool = True,
+    min_positives: int = 5,
+    progress: Report | None = None,
+) -> dict[str, Any]:
+    """Choose thresholds and calibration on a table of the user's and keep them in the run's ``labels.json``.
+
+    Returns:
+        What was written: thresholds, where they came from, calibration; ``["decision"]["trained_on"]`` of the pictures
+        were trained on with their labels, where a network is surer than anywhere else.
+    """
+    Policy.parse(policy)
+    table = open_table(tagger, labels, images, table_options or {})
+    y = table.aligned(tagger.classes, str(labels))
+    trained_on = _trained_on(tagger, table)
+    if trained_on == len(table):
+        raise TagspreadError(
+            f"the run was trained on everything that {labels} names ({counted(trained_on, 'picture')}), where it is "
+            "surer than anywhere else; choose thresholds on other labelled pictures."
+        )
+    logits, errors = score_table(tagger, table, progress)
+    good = np.array([not error for error in errors])
+    source = f"{int(good.sum()):,} pictures of {Path(labels).name}"
+    how: dict[str, Any] = {"calibrate": calibrate, "min_positives": min_positives}
+    facts = decide_on(logits[good], y[good], tagger.classes, policy, source, **how)
+    used = [path for path, fine in zip(table.paths, good, strict=True) if fine]
+    facts[KEY] = remember(used, DECIDING)
+    facts["decision"] |= {"trained_on": trained_on, "pictures": len(table)}
+    update_artefact(tagger.artefact.path, lambda before: before | facts)
+    return facts
+
+
+def open_table(
+    tagger: Tagger, labels: str | Path, images: str | Path | None, table_options: dict[str, Any]
+) -> LabelTable:
+    """Read a table for a run: its paths start from ``images``, by default the folder that the run was trained on."""
+    if images is None:
+        images = _config(tagger, "data").get("images")
+        if images is None or not Path(images).is_dir():
+            raise TagspreadError(
+                f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
+            )
+    own = RunFolder(tagger.artefact.path).table_options
+    return read_table(labels, images, **read_alike(Path(labels), own, table_options))
+
+
+def own_test_part(tagger: Tagger, images: str | Path | None = None) -> tuple[LabelTable, str]:
+    """Return the pictures that a run was given, or put aside, to test on, and what they are called.
+
+    Args:
+        tagger: the run's.
+        images: the folder of pictures, if it is no longer where training found it.
+    """
+    moved = {} if images is None else {"images": str(images)}
+    return find_test_part(_config(tagger, "settings"), _config(tagger, "data") | moved, tagger.classes)
+
+
+def _config(tagger: Tagger, part: str) -> dict[str, Any]:
+    """Return how a run was trained, or where its data came from, as far as it says so."""
+    folder = RunFolder(tagger.artefact.path)
+    return (folder.read_json("config.json").get(part) or {}) if folder.is_run else {}
+
+
+def thresholds_chosen_on(tagger: Tagger, table: LabelTable) -> int | None:
+    """Return how many of a table's pictures the run's thresholds were chosen on; None if it does not say."""
+    return in_common(tagger.artefact.facts.get(KEY), table.paths)
+
+
+def _trained_on(tagger: Tagger, table: LabelTable) -> int:
+    """Return how many of a table's pictures were trained on with their labels, as far as the run tells."""
+
+    def find_trained() -> LabelTable | None:
+        try:
+            return find_again(_config(tagger, "settings"), _config(tagger, "data"), tagger.classes).trained
+        except (TagspreadError, TypeError):
+            return None
+
+    return count_trained(tagger.artefact.facts, table.paths, find_trained)
+
+
+def score_table(
+    tagger: Tagger, table: LabelTable, progress: Report | None = None, mirror: bool = False
+) -> tuple[np.ndarray, list[str]]:
+    """Return the network's logits of a table's pictures, and why a picture could not be read."""
+    parts, errors = [], list[str]()
+    for chunk, logits in tagger.logits(table.paths, mirror=mirror):
+        parts.append(logits)
+        errors += chunk.errors
+        if progress is not None:
+            progress(len(errors), len(table))
+    if not any(not error for error in errors):
+        raise TagspreadError(
+            f"none of the {len(errors):,} pictures can be read (the first is {table.paths[0]}: {errors[0]}); "
+            "do the table's paths start from another folder? Give it with @images.",
+            images=Blank("DIR"),
+        )
+    return np.concatenate(parts), errors
+
+
+def figures(
+    tagger: Tagger,
+    logits: np.ndarray,
+    y: np.ndarray,
+    unreadable: Sequence[str] = (),
+    samples: int = 1000,
+    trained_on: int = 0,
+    chosen_on: int | None = None,
+) -> Evaluation:
+    """Return the figures of logits that are already there."""
+    if not (y >= 0).any():
+        raise TagspreadError("no label of these pictures is known, so there is nothing to compare with.")
+    probabilities = tagger.calibration.probabilities(logits)
+    chosen = decide(probabilities, tagger.thresholds)
+    value = mean_average_precision(logits, y)
+    known = not math.isnan(value)
+    low, high = (
+        mean_average_precision_interval(logits, y, confidence=CONFIDENCE, samples=samples) if known else (None,) * 2
+    )
+    absent = [name for name, there in zip(tagger.classes, (y == 1).any(axis=0), strict=True) if not there]
+    return Evaluation(
+        pictures=len(y),
+        unreadable=list(unreadable),
+        map=value if known else None,
+        map_low=low,
+        map_high=high,
+        map_absent_zero=mean_average_precision(logits, y, absent="zero"),
+        decisions=multilabel_report(chosen, y),
+        calibration_error=reliability(probabilities, y).error,
+        absent=absent,
+        trained_on=trained_on,
+        thresholds_chosen_on=chosen_on,
+        classes=_per_class(tagger, logits, chosen, y, samples),
+    )
+
+
+def _per_class(
+    tagger: Tagger, logits: np.ndarray, chosen: np.ndarray, y: np.ndarray, samples: int
+) -> list[ClassFigures]:
+    ap = average_precision(logits, y)
+    low, high = average_precision_interval(logits, y, confidence=CONFIDENCE, samples=samples)
+    known, positive = y >= 0, y == 1
+    picked = (chosen == 1) & known
+    hits, predicted, true = ((mask).sum(axis=0) for mask in (picked & positive, picked, positive))
+    return [
+        ClassFigures(
+            name,
+            positives=int(true[k]),
+            known=int(known[:, k].sum()),
+            ap=_or_none(ap[k]),
+            ap_low=_or_none(low[k]) if true[k] >= FEWEST else None,
+            ap_high=_or_none(high[k]) if true[k] >= FEWEST else None,
+            threshold=_or_none(tagger.thresholds[k]),
+            chosen=int(predicted[k]),
+            precision=_share(hits[k], predicted[k]),
+            recall=_share(hits[k], true[k]),
+            f1=_share(2 * hits[k], predicted[k] + true[k]) if true[k] else None,
+        )
+        for k, name in enumerate(tagger.classes)
+    ]
+
+
+def _or_none(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _share(part: int, whole: int) -> float | None:
+    return float(part / whole) if whole else None

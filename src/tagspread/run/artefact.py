@@ -1,0 +1,231 @@
+"""``labels.json``: all that a run says about its tagger beside the weights; written by training, read by all the rest.
+
+A run is data. It is read as JSON and safetensors, and nothing in it is ever executed: neither the file that a user's
+own method came from, nor anything pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from tagspread._version import __version__
+from tagspread.core.calibration import Calibration
+from tagspread.errors import Both, TagspreadError
+from tagspread.methods import METHODS, get_method
+from tagspread.run.folder import PREVIOUS, RunFolder
+from tagspread.vision.backbones import TagNet, build_network
+
+FORMAT = 1  # raised when an older version could no longer read, or would misread, what is written
+FILE = "labels.json"
+LARGEST = 2**14  # pixels along a side that anybody could have trained with
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A run's ``labels.json``, checked."""
+
+    path: Path
+    facts: dict[str, Any]
+    classes: tuple[str, ...]
+    thresholds: np.ndarray  # of the probability; inf: the tag is never chosen
+    calibration: Calibration
+    shape: tuple[int, int, int]
+    model: Path
+
+
+def artefact_facts(
+    classes: tuple[str, ...], settings: dict[str, Any], network: TagNet, shape: tuple[int, ...], model: Path
+) -> dict[str, Any]:
+    """Return what ``labels.json`` says about the network itself; thresholds and calibration are put beside it."""
+    return {
+        "format": FORMAT,
+        "tagspread": __version__,
+        "classes": list(classes),
+        "preprocessing": {
+            "image_size": shape[-1],
+            "shape": list(shape),
+            "scale": network.scale.flatten().tolist(),
+            "shift": network.shift.flatten().tolist(),
+        },
+        "backbone": settings["backbone"],
+        "head": settings["head"],
+        "method": settings["method"],
+        "method_options": settings["method_options"],
+        "model": model.name,
+        "sha256": {model.name: file_digest(model)},
+        "classes_sha256": _names_digest(classes),
+    }
+
+
+def file_digest(file: Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _names_digest(names: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()
+
+
+def read_artefact(run: str | PathLike[str]) -> Artefact:
+    """Read and check the ``labels.json`` of a run; the weights are checked when they are loaded."""
+    path = Path(run)
+    facts = _read(path)
+    found = facts.get("format")
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise TagspreadError(
+            f"{path / FILE} has no format number: it is of no finished run of this version; train again."
+        )
+    _check_not_newer(path, found)
+    try:
+        classes = tuple(facts["classes"])
+        thresholds = np.array([math.inf if cut is None else float(cut) for cut in facts["thresholds"]])
+        slope, intercept = (np.array(facts["calibration"][part], dtype=np.float64) for part in ("slope", "intercept"))
+        channels, height, width = map(int, facts["preprocessing"]["shape"])
+        model = path / Path(str(facts["model"])).name  # a name, so that nothing outside the run is read
+        named = bool(classes) and all(isinstance(name, str) for name in classes)
+        usable = np.isfinite(slope).all() and np.isfinite(intercept).all() and not np.isnan(thresholds).any()
+        if not (named and usable) or channels != 3 or min(height, width) < 1 or max(height, width) > LARGEST:
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise TagspreadError(f"{path / FILE} is damaged: something in it is missing or of the wrong kind.") from None
+    for what, values in (("thresholds", thresholds), ("slopes", slope), ("intercepts", intercept)):
+        if values.shape != (len(classes),):
+            raise TagspreadError(
+                f"{path / FILE} has {len(classes)} classes but {len(values)} {what}; the list of classes was changed. "
+                "Put the file back."
+            )
+    if facts.get("classes_sha256", _names_digest(classes)) != _names_digest(classes):
+        raise TagspreadError(
+            f"the classes in {path / FILE} are not those that training wrote, which the weights know by their place; "
+            "put the file back, and rename tags in what predict writes."
+        )
+    return Artefact(path, facts, classes, thresholds, Calibration(slope, intercept), (channels, height, width), model)
+
+
+def check_resumable(run: str | Path) -> None:
+    """Raise if a newer version wrote the run's ``labels.json``, which going on would write over."""
+    path = Path(run)
+    try:
+        found = json.loads((path / FILE).read_text(encoding="utf-8"))["format"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # not finished, or damaged: going on mends that
+    if isinstance(found, int):
+        _check_not_newer(path, found)
+
+
+def _check_not_newer(path: Path, found: int) -> None:
+    if found > FORMAT:
+        raise TagspreadError(
+            f"{path / FILE} has format {found}, tagspread {__version__} reads up to {FORMAT}; install a newer one."
+        )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_dir():
+        raise TagspreadError(f"there is no folder {path}; give the folder of a run.")
+    try:
+        facts = json.loads((path / FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise _lacks_file(RunFolder(path)) from None
+    except (OSError, ValueError) as error:
+        raise TagspreadError(f"{path / FILE} cannot be read ({error}); copy it anew.") from None
+    if not isinstance(facts, dict):
+        raise TagspreadError(f"{path / FILE} is damaged: it holds no JSON object.")
+    return facts
+
+
+def _lacks_file(run: RunFolder) -> TagspreadError:
+    if not run.is_run:
+        return TagspreadError(f"{run.path} has no {FILE}: it is not the folder of a run.")
+    if not (run.path / "metrics.json").exists():
+        before = run.path / PREVIOUS
+        hint = f" The run that it replaces is in {before}." if (before / FILE).exists() else ""
+        return TagspreadError(f"{run.path} has no {FILE}: training has not finished.{hint}")
+    return TagspreadError(
+        f"{run.path} has no {FILE}, though its training has finished; copy it there, or make it anew with @resume.",
+        resume=Both("ts.train(..., resume=True)", f"tagspread train --resume {run.path}"),
+    )
+
+
+def is_whole(run: str | Path) -> bool:
+    """Say whether a run has a tagger that nothing is wrong with, as far as can be told without loading it."""
+    try:
+        check_weights(read_artefact(run))
+    except TagspreadError:
+        return False
+    return True
+
+
+def load_network(artefact: Artefact, device: torch.device) -> TagNet:
+    """Return the run's network with its weights, ready to answer."""
+    tensors = _tensors(artefact)
+    facts = artefact.facts
+    try:
+        # scale and shift come with the weights, so what is built here need not know them
+        network = build_network(
+            facts["backbone"], len(artefact.classes), weights="none", head=facts["head"], normalize="none"
+        )
+        if facts["method"] in METHODS:  # a name from our own list, never a file
+            network = get_method(facts["method"], **facts["method_options"]).network(network)
+    except (KeyError, TypeError):
+        raise TagspreadError(f"{artefact.path / FILE} is damaged: it does not say which network it is of.") from None
+    _check_fits(artefact, network, tensors)
+    network.load_state_dict(tensors)
+    return network.to(device).eval().requires_grad_(False)
+
+
+def check_weights(artefact: Artefact) -> None:
+    """Raise unless the weights are there, and are the bytes that training wrote."""
+    model = artefact.model
+    if not model.is_file():
+        raise TagspreadError(f"{artefact.path} has no {model.name}, the weights that its {FILE} names; copy it there.")
+    stated = artefact.facts.get("sha256", {})
+    if not isinstance(stated, dict) or stated.get(model.name) != file_digest(model):
+        raise TagspreadError(
+            f"{model} is not the file that training wrote (its SHA-256 differs from {FILE}); copy it anew."
+        )
+
+
+def _tensors(artefact: Artefact) -> dict[str, torch.Tensor]:
+    check_weights(artefact)
+    try:
+        return load_file(artefact.model)
+    except (OSError, SafetensorError) as error:
+        raise TagspreadError(f"{artefact.model} cannot be read ({error}).") from None
+
+
+def _check_fits(artefact: Artefact, network: TagNet, tensors: dict[str, torch.Tensor]) -> None:
+    ours = network.state_dict()
+    outputs = [key for key in ours if key in tensors and key.startswith("head.") and key.endswith("bias")]
+    for key in outputs:
+        if ours[key].shape != tensors[key].shape and ours[key].shape == (len(artefact.classes),):
+            raise TagspreadError(
+                f"{artefact.path / FILE} has {len(artefact.classes)} classes but the network answers for "
+                f"{len(tensors[key])}; the list of classes was changed. Put the file back."
+            )
+    odd = [key for key in {**ours, **tensors} if key not in ours or key not in tensors]
+    odd += [key for key in ours if key in tensors and ours[key].shape != tensors[key].shape]
+    if odd:
+        raise TagspreadError(
+            f"{artefact.model} does not fit the network {artefact.facts['backbone']!r} (such as {odd[0]!r}); if a "
+            "method of your own made it, such networks cannot be loaded without its code."
+        )
+
+
+def update_artefact(run: str | Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Replace ``labels.json`` by what ``change`` makes of it, in one motion."""
+    artefact = read_artefact(run)
+    RunFolder(artefact.path).write_json(FILE, change(artefact.facts))

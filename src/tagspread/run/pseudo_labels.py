@@ -1,0 +1,148 @@
+r"""``pseudo_labels.csv``: one line per picture and tag, written when a run ends and read by all that look at it.
+
+========  ==============================================================================================
+image     the picture, relative to the folder of pictures where the run had one
+tag       the tag; blank on the only line of a picture with nothing to tell
+target    what was last trained on: 1, 0, ``ignored``, or a number between for methods with soft targets
+score     :math:`\sigma(z)` of the teacher's logit that the target was made from; not calibrated
+rank      the picture's place in its class by that score, 1 the surest; a quota of K takes ranks 1 to K
+flips     how often the target changed during the run
+========  ==============================================================================================
+
+Most pictures lack most tags, and that was never in question: lines with target 0 that never flipped are left out.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tagspread.data.tables.read import LEDGER_COLUMNS
+from tagspread.errors import TagspreadError
+from tagspread.run.folder import RunFolder
+
+FILE = "pseudo_labels.csv"
+IGNORED = -1.0
+
+
+class Entry(NamedTuple):
+    """One line: a tag of a picture."""
+
+    tag: str
+    target: float  # -1: ignored
+    score: float
+    rank: int
+    flips: int
+
+    @property
+    def given(self) -> bool:
+        """Whether the picture was taken to carry the tag."""
+        return self.target >= 0.5
+
+    @property
+    def certainty(self) -> float:
+        """How sure the teacher was of what was done."""
+        return self.score if self.given else 1 - self.score
+
+
+class Picture(NamedTuple):
+    """A picture of the pile and its lines."""
+
+    name: str
+    entries: list[Entry]
+
+    @property
+    def given(self) -> list[Entry]:
+        """The tags it was taken to carry."""
+        return [entry for entry in self.entries if entry.given]
+
+    @property
+    def certainty(self) -> float:
+        """How sure the teacher was of the least sure of its tags; 1 if there was no question."""
+        return min((entry.certainty for entry in self.entries), default=1.0)
+
+
+def ranks_in_class(scores: np.ndarray) -> np.ndarray:
+    """Return each row's place in its column, 1 for the highest; equal scores in the order of rows.
+
+    >>> ranks_in_class(np.array([[0.2, 1.0], [0.9, 1.0], [0.5, 2.0]])).tolist()
+    [[3, 2], [1, 3], [2, 1]]
+    """
+    ranks = np.empty(scores.shape, np.int32)
+    for k, column in enumerate(scores.T):
+        ranks[np.argsort(-column, kind="stable"), k] = np.arange(1, len(scores) + 1)
+    return ranks
+
+
+def ledger_lines(
+    names: Sequence[str], classes: Sequence[str], targets: np.ndarray, logits: np.ndarray, flips: np.ndarray
+) -> Iterator[tuple[object, ...]]:
+    """Yield the lines of the ledger below its header.
+
+    Args:
+        names: what the pictures of the pile are called.
+        classes: the tags.
+        targets: pictures x classes: 1, 0, -1 ignored, or soft.
+        logits: the teacher's, from which the targets were made.
+        flips: how often each target changed.
+    """
+    from scipy.special import expit
+
+    ranks, scores = ranks_in_class(logits), expit(logits.astype(np.float64))
+    listed = (targets >= 0.5) | (targets == IGNORED) | (flips > 0)
+    for row, name in enumerate(names):
+        columns = np.flatnonzero(listed[row]).tolist()
+        for k in columns:
+            target = float(targets[row, k])
+            words = "ignored" if target == IGNORED else f"{target:.6g}"
+            yield name, classes[k], words, f"{scores[row, k]:.6g}", int(ranks[row, k]), int(flips[row, k])
+        if not columns:
+            yield name, "", "", "", "", ""
+
+
+def read_ledger(run: str | Path) -> list[Picture]:
+    """Read the ledger of a finished run: every picture of its pile, in order."""
+    folder = RunFolder(run)
+    folder.read_json("config.json")  # or it is not a run at all
+    file = folder.path / FILE
+    try:
+        with file.open(newline="", encoding="utf-8", errors="surrogateescape") as opened:
+            return _read(file, csv.reader(opened))
+    except FileNotFoundError:
+        raise TagspreadError(f"{folder.path} has no {FILE}: {_why_none(folder)}.") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise TagspreadError(f"{file} cannot be read ({error}).") from None
+
+
+def _why_none(run: RunFolder) -> str:
+    if not (run.path / "metrics.json").exists():
+        return "training has not finished"
+    gain = run.read_json("metrics.json").get("gain")
+    if gain is not None and "left_out" not in gain:
+        return "it has gone since the run wrote it; copy it there"
+    why = f", as {gain['left_out']}" if gain else ""
+    return f"this run made no use of the untagged pictures{why}"
+
+
+def _read(file: Path, lines: Iterator[list[str]]) -> list[Picture]:
+    if (header := tuple(next(lines, ()))) != LEDGER_COLUMNS:
+        raise TagspreadError(
+            f"{file} has the columns {', '.join(header)} instead of {', '.join(LEDGER_COLUMNS)}: it was changed, or "
+            "written by another version; train again."
+        )
+    pictures: list[Picture] = []
+    for number, line in enumerate(lines, start=2):
+        try:
+            name, tag, target, score, rank, flips = line
+            if not pictures or pictures[-1].name != name:
+                pictures.append(Picture(name, []))
+            if tag:
+                value = IGNORED if target == "ignored" else float(target)
+                pictures[-1].entries.append(Entry(tag, value, float(score), int(rank), int(flips)))
+        except ValueError:
+            raise TagspreadError(f"{file} line {number} is damaged; train again.") from None
+    return pictures

@@ -1,0 +1,202 @@
+"""From pictures and labels, as a user has them, to a problem."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tagspread.core.arrays import as_labels
+from tagspread.data.images.decode import Broken
+from tagspread.data.images.find import find_pictures
+from tagspread.data.images.store import Store, TensorStore, open_store
+from tagspread.data.split import hold_out
+from tagspread.data.tables.label_table import read_table
+from tagspread.errors import TagspreadError
+from tagspread.progress import Watcher
+from tagspread.train.dataset import Problem
+
+TRAIN, TEST = 0, 1
+
+
+def problem_from_folder(
+    folder: Path,
+    labels: Path,
+    test_labels: Path | None,
+    *,
+    size: int,
+    device: torch.device,
+    cache: Path | None,
+    watcher: Watcher,
+    table_options: dict[str, Any],
+) -> Problem:
+    """Read the tables, find the pile (every picture they do not name), decode, and sort rows into parts."""
+    train = read_table(labels, folder, **table_options)
+    paths, y = list(train.paths), train.y
+    if test_labels is not None:
+        test = read_table(test_labels, folder, **table_options)
+        trained = {path.resolve() for path in paths}
+        if both := [path for path in test.paths if path.resolve() in trained]:  # two names may be of one file
+            raise TagspreadError(
+                f"{labels} and {test_labels} both name {min(both)}; a picture that is trained on says nothing about "
+                "how good the tagger is. Take it out of one of them."
+            )
+        paths, y = paths + list(test.paths), np.concatenate([y, test.aligned(train.classes, str(test_labels))])
+    named = {path.resolve() for path in paths}
+    pile = [path for path in find_pictures(folder) if path.resolve() not in named]
+    y = np.concatenate([y, np.full((len(pile), len(train.classes)), -1, np.int8)])
+    part = np.full(len(y), TRAIN)
+    part[len(train) : len(paths)] = TEST
+    store, broken = open_store([*paths, *pile], size, device, cache=cache, progress=watcher.decoding)
+    if len({b.index for b in broken if b.index < len(train)}) == len(train):
+        raise TagspreadError(
+            f"none of the {len(train):,} pictures that {labels} names can be read (the first is {broken[0].path}: "
+            f"{broken[0].reason}); paths in it start from {folder}."
+        )
+    return _sorted_into_parts(store, y, train.classes, part, [*paths, *pile], broken, watcher)
+
+
+def problem_from_arrays(
+    images: Any,
+    labels: Any,
+    test_images: Any,
+    test_labels: Any,
+    *,
+    classes: Sequence[str] | None,
+    size: int,
+    device: torch.device,
+    cache: Path | None,
+    watcher: Watcher,
+) -> Problem:
+    """Take a list of files or an array of pictures, with a matrix of labels; a row of -1 belongs to the pile."""
+    if (test_images is None) != (test_labels is None):
+        raise TagspreadError("test_images and test_labels belong together; give both or neither.")
+    if classes is None and (columns := getattr(labels, "columns", None)) is not None:
+        classes = [str(name) for name in columns]
+        if list(getattr(test_labels, "columns", columns)) != list(columns):
+            raise TagspreadError("test_labels have other columns than labels, or in another order; give the same.")
+    images, test_images = (
+        list(given) if isinstance(given, Iterator) else given  # such as what Path.glob returns
+        for given in (images, test_images)
+    )
+    y = _matrix("labels", labels, "images", images)
+    part = np.full(len(y), TRAIN)
+    if test_images is not None:
+        test_y = _matrix("test_labels", test_labels, "test_images", test_images)
+        if test_y.shape[1] != y.shape[1]:
+            raise TagspreadError(f"test_labels have {test_y.shape[1]} classes but labels {y.shape[1]}; give the same.")
+        y, part = np.concatenate([y, test_y]), np.concatenate([part, np.full(len(test_y), TEST)])
+    names = tuple(f"class {k}" for k in range(y.shape[1])) if classes is None else tuple(classes)
+    named = all(isinstance(name, str) and name for name in names)
+    if isinstance(classes, str) or not named or len(set(names)) != len(names):
+        raise TagspreadError(f"classes is {classes!r}; give a list of different names, one per column of labels.")
+    if isinstance(images, np.ndarray) and images.dtype.kind not in "OUS":
+        pictures = _channels_first("images", images)
+        if test_images is not None:
+            more = _channels_first("test_images", test_images)
+            if more.shape[1:] != pictures.shape[1:]:
+                raise TagspreadError(
+                    f"test_images are {more.shape[1:]} but images {pictures.shape[1:]}; give one size."
+                )
+            pictures = np.concatenate([pictures, more])
+            _say_if_not_apart(pictures, y, part, watcher)
+        return _sorted_into_parts(TensorStore(pictures, device), y, names, part, (), [], watcher)
+    if not all(isinstance(path, str | Path) for path in images):
+        raise TagspreadError("images is neither a folder, nor a list of files, nor a numpy array of uint8 pictures.")
+    paths = [Path(path) for path in (*images, *(() if test_images is None else test_images))]
+    _check_apart(paths, y, part)
+    store, broken = open_store(paths, size, device, cache=cache, progress=watcher.decoding)
+    return _sorted_into_parts(store, y, names, part, paths, broken, watcher)
+
+
+def _check_apart(paths: Sequence[Path], y: np.ndarray, part: np.ndarray) -> None:
+    """Raise for a file that is trained on with labels and tested on, or has labels that contradict each other."""
+    first: dict[Path, int] = {}
+    for row in np.flatnonzero((y >= 0).any(1)).tolist():
+        before = first.setdefault(paths[row].resolve(), row)
+        if part[before] != part[row]:
+            raise TagspreadError(
+                f"{paths[row]} is in images, with labels, and in test_images; a picture that is trained on says "
+                "nothing about how good the tagger is. Take it out of one of them."
+            )
+        if ((y[before] >= 0) & (y[row] >= 0) & (y[before] != y[row])).any():
+            raise TagspreadError(f"{paths[row]} is given twice, with labels that contradict each other; correct one.")
+
+
+def _say_if_not_apart(pictures: np.ndarray, y: np.ndarray, part: np.ndarray, watcher: Watcher) -> None:
+    """Say how many pictures are trained on with labels and tested on; of pixels, that may be meant so."""
+    known = (y >= 0).any(1)
+    trained, tested = (
+        [hashlib.sha256(pictures[row].tobytes()).digest() for row in np.flatnonzero(known & (part == which))]
+        for which in (TRAIN, TEST)
+    )
+    seen = set(trained)
+    if both := sum(digest in seen for digest in tested):
+        watcher.note(
+            f"note: {both:,} of {len(tested):,} test_images are among the labelled images, too; a picture that is "
+            "trained on says nothing about how good the tagger is"
+        )
+
+
+def put_aside_for_testing(problem: Problem, share: float, seed: int, watcher: Watcher) -> Problem:
+    """Move a stratified share of the labelled rows to the test part, for users who have no test set."""
+    if len(problem.test):
+        raise TagspreadError(f"test_share is {share} but there is a test part already; give one or the other.")
+    kept, held, notes = hold_out(problem.y[problem.labelled], share, seed, classes=problem.classes)
+    watcher.note(f"{len(held):,} of {len(problem.labelled):,} labelled pictures are put aside to test on")
+    for note in notes:
+        watcher.note(f"note: {note}")
+    return replace(problem, labelled=problem.labelled[kept], test=problem.labelled[held])
+
+
+def _matrix(argument: str, labels: Any, other: str, images: Any) -> np.ndarray:
+    if len(labels) != len(images):
+        raise TagspreadError(
+            f"{argument} have shape {np.shape(labels)} for {len(images)} {other}; give one row per image."
+        )
+    return as_labels(argument, labels).cpu().numpy()
+
+
+def _channels_first(argument: str, pictures: Any) -> np.ndarray:
+    array = np.asarray(pictures)
+    if array.dtype != np.uint8:
+        raise TagspreadError(f"{argument} hold {array.dtype}; give uint8 pictures, 0 to 255.")
+    if array.ndim == 3:
+        array = np.repeat(array[:, None], 3, axis=1)
+    if array.ndim != 4 or 3 not in (array.shape[1], array.shape[3]):
+        raise TagspreadError(f"{argument} have shape {array.shape}; give N x H x W x 3, N x 3 x H x W or N x H x W.")
+    return array if array.shape[1] == 3 else np.ascontiguousarray(array.transpose(0, 3, 1, 2))
+
+
+def _sorted_into_parts(
+    store: Store,
+    y: np.ndarray,
+    classes: tuple[str, ...],
+    part: np.ndarray,
+    paths: Sequence[Path],
+    broken: list[Broken],
+    watcher: Watcher,
+) -> Problem:
+    """Leave out the broken pictures, by name; what is known is labelled, the rest is the pile."""
+    good = np.ones(len(y), dtype=bool)
+    good[[b.index for b in broken]] = False
+    for b in broken[:10]:
+        watcher.note(f"left out: {b.path} ({b.reason})")
+    if broken:
+        watcher.note(f"{len(broken):,} of {len(y):,} pictures cannot be read and are left out")
+    known, rows = (y >= 0).any(1), np.arange(len(y))
+    return Problem(
+        store,
+        y,
+        classes,
+        labelled=rows[good & known & (part == TRAIN)],
+        pile=rows[good & ~known & (part == TRAIN)],
+        test=rows[good & known & (part == TEST)],
+        names=[str(path) for path in paths],
+        files=paths,
+    )

@@ -1,0 +1,298 @@
+import io
+import json
+import shutil
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from tagspread.data.check.labels import similar_names
+from tagspread.data.check.report import CheckReport, Place, Problem, render
+from tagspread.data.check.run import check_dataset, run_check
+from tagspread.data.tables.label_table import LabelTable, read_table
+from tagspread.errors import TagspreadError
+
+
+def picture(file, seed, size=(64, 48)):
+    noise = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(noise).resize(size, Image.Resampling.BICUBIC).save(file)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Forty different pictures and clean tables: 12 labelled, 8 to test on, 20 in the pile."""
+    top = tmp_path / "pictures"
+    for k in range(40):
+        picture(top / f"p{k:02}.png", k)
+    tags = ["sea|sand", "sea", "sand", "sea|dune"]
+    (tmp_path / "labels.csv").write_text("file,tags\n" + "".join(f"p{k:02}.png,{tags[k % 4]}\n" for k in range(12)))
+    (tmp_path / "test.csv").write_text("file,tags\n" + "".join(f"p{k:02}.png,{tags[k % 4]}\n" for k in range(12, 20)))
+    return top
+
+
+def check(folder, labels="labels.csv", test="test.csv"):
+    tables = [read_table(folder.parent / name, folder) if name else None for name in (labels, test)]
+    return check_dataset(folder, *tables)
+
+
+def write(folder, *rows, name="labels.csv", header="file,tags"):
+    (folder.parent / name).write_text("\n".join([header, *rows, ""]))
+    return name
+
+
+def one(report, kind):
+    found = [problem for problem in report.problems if problem.kind == kind]
+    assert len(found) == 1, report.problems
+    return found[0], [str(place) for place in found[0].places]
+
+
+def shown(report, width=100):
+    out = io.StringIO()
+    render(report, Console(file=out, width=width))
+    return out.getvalue()
+
+
+def test_a_clean_folder(folder):
+    report = check(folder)
+    assert report.ok
+    assert report.problems == ()
+    assert report.counts == {
+        "pictures": 40, "labelled": 12, "test": 8, "pile": 20, "missing": 0, "unreadable": 0, "copies": 0,
+        "copies_in_pile": 0,
+    }  # fmt: skip
+    facts = {facts.name: facts for facts in report.classes}
+    assert (facts["dune"].positives, facts["dune"].known, facts["dune"].proportion) == (3, 12, 0.25)
+    assert 0 < facts["dune"].low < 0.25 < facts["dune"].high < 1
+    assert facts["dune"].pile_low == round(20 * facts["dune"].low)
+    assert facts["dune"].pile_high == round(20 * facts["dune"].high)
+    text = shown(report)
+    assert "40 pictures: 12 labelled, 8 to test on, 20 in the pile" in text
+    assert "Ready to train: nothing to mend." in text
+
+
+def test_missing_files_and_what_was_meant(folder):
+    picture(folder / "deep" / "far.png", 99)
+    write(
+        folder, "P01.png,sea", "p02.jpg,sand|dune", "far.png,sea", "p-03.png,sand", "qqqqqqqq.bmp,sea", "p05.png,dune"
+    )
+    problem, places = one(check(folder), "missing_file")
+    assert problem.level == "error"
+    assert problem.message == "Files that a table names but that are not there (5): correct the names or add the files."
+    assert places == [
+        "P01.png (labels row 1): did you mean p01.png?",
+        "p02.jpg (labels row 2): did you mean p02.png?",
+        "far.png (labels row 3): did you mean deep/far.png?",
+        "p-03.png (labels row 4): did you mean p03.png?",
+        "qqqqqqqq.bmp (labels row 5)",
+    ]
+
+
+def test_unreadable_and_empty_pictures(folder):
+    (folder / "p01.png").write_bytes((folder / "p01.png").read_bytes()[:300])
+    (folder / "p13.png").write_bytes(b"")
+    (folder / "p30.png").write_bytes(b"no picture at all")
+    (folder / "p31.png").write_bytes(b"")
+    report = check(folder)
+    found = {(p.level, p.kind): [str(place) for place in p.places] for p in report.problems}
+    assert found[("error", "empty_file")] == ["p13.png (test labels row 2)"]
+    assert found[("warning", "empty_file")] == ["p31.png"]
+    assert found[("error", "unreadable")][0].startswith("p01.png (labels row 2): ")
+    assert found[("warning", "unreadable")] == ["p30.png: no picture format known to Pillow"]
+    assert (report.counts["unreadable"], report.counts["pile"]) == (4, 18)
+    parts = ("labelled", "test", "pile", "unreadable")
+    assert sum(report.counts[part] for part in parts) == report.counts["pictures"]
+
+
+def test_a_test_picture_that_is_trained_on(folder):
+    shutil.copy(folder / "p02.png", folder / "p14.png")
+    with Image.open(folder / "p03.png") as opened:
+        opened.resize((200, 150)).convert("RGB").save(folder / "p15.jpg", quality=70)
+    write(folder, "p14.png,sand", "p15.jpg,sea|dune", "p04.png,sea|sand", name="test.csv")
+    problem, places = one(check(folder), "leak")
+    assert problem.level == "error"
+    assert places == [
+        "p14.png (test labels row 1): same file as p02.png (labels row 3)",
+        "p15.jpg (test labels row 2): looks like p03.png (labels row 4)",
+        "p04.png (test labels row 3): is p04.png (labels row 5)",
+    ]
+
+
+def test_copies_in_the_pile(folder):
+    for old, new in ((0, 20), (12, 21), (30, 31), (30, 32)):
+        shutil.copy(folder / f"p{old:02}.png", folder / f"p{new:02}.png")
+    report = check(folder)
+    assert report.ok
+    assert one(report, "labelled_in_pile")[1] == ["p00.png (labels row 1): same file as p20.png"]
+    assert one(report, "test_in_pile")[1] == ["p12.png (test labels row 1): same file as p21.png"]
+    assert (report.counts["copies"], report.counts["copies_in_pile"]) == (4, 2)
+    assert "2 copies within the pile" in shown(report)
+
+
+def test_copies_with_the_same_and_with_other_labels(folder):
+    shutil.copy(folder / "p00.png", folder / "p04.png")  # both sea|sand
+    shutil.copy(folder / "p01.png", folder / "p02.png")  # sea, sand
+    report = check(folder)
+    problem, places = one(report, "conflicting_labels")
+    assert problem.level == "error"
+    expected = "p02.png (labels row 3): same file as p01.png (row 2): sand (1 here, 0 there), sea (0 here, 1 there)"
+    assert places == [expected]
+    assert one(report, "listed_twice")[1] == ["p04.png (labels row 5): same file as p00.png (row 1)"]
+
+
+def test_one_file_named_in_two_ways(folder):
+    (folder / "link.png").symlink_to(folder / "p00.png")
+    paths = tuple(folder / name for name in ("p00.png", "link.png", "p01.png"))
+    report = check_dataset(folder, LabelTable(paths, ("sea",), np.array([[1], [0], [0]])))
+    assert "sea (0 here, 1 there)" in one(report, "conflicting_labels")[1][0]
+
+
+def test_rows_of_which_nothing_is_known_are_pile(folder):
+    shutil.copy(folder / "p00.png", folder / "p12.png")
+    paths = tuple(folder / f"p{k:02}.png" for k in range(6))
+    y = np.array([[-1, -1], [1, 0], [1, -1], [0, 0], [0, 1], [0, 1]])
+    test = LabelTable((folder / "p12.png",), ("sea", "sand"), np.array([[1, 1]]))
+    report = check_dataset(folder, LabelTable(paths, ("sea", "sand"), y), test)
+    assert one(report, "unknown_rows")[1] == ["p00.png (labels row 1)"]
+    assert one(report, "rows_without_tags")[1] == ["p03.png (labels row 4)"]
+    assert one(report, "test_in_pile")[1] == ["p12.png (test labels row 1): same file as p00.png"]
+    assert (report.counts["labelled"], report.counts["pile"]) == (5, 34)
+
+
+def test_tags(folder):
+    header, y = "file,sea,Sea,owl,all,rare", ["1,0,0,1,1"] + ["1,0,0,1,0"] * 9 + ["0,1,,1,0"] * 2
+    write(folder, *(f"p{k:02}.png,{cells}" for k, cells in enumerate(y)), header=header)
+    write(folder, "p12.png,sae|sea", "p13.png,rare", name="test.csv")
+    report = check(folder)
+    assert one(report, "never_seen")[1] == ["owl: 0 of 10"]
+    assert one(report, "hardly_seen")[1] == ["Sea: 2 of 12", "rare: 1 of 12"]
+    assert one(report, "always_there")[1] == ["all: 12 of 12"]
+    assert one(report, "similar_tags")[1] == ["'Sea': on 2, while 'sea' is on 10 and differs only by case or spaces"]
+    problem, places = one(report, "unknown_tags")
+    assert problem.level == "error"
+    assert places == ["'sae': on 1 of the test pictures. Did you mean 'sea'?"]
+    assert one(report, "not_in_test")[1] == ["Sea", "owl", "all"]
+
+
+def test_tags_that_may_be_several(folder):
+    """Blanks between some of the tags only: too few to be refused by the reader."""
+    tags = ["sea", "sand", "sea", "sand", "sea|sand", "sea sand", "sea", "traffic light", "light", "sand"]
+    write(folder, *(f"p{k:02}.png,{tag}" for k, tag in enumerate(tags)))
+    problem, places = one(check(folder), "joined_tags")
+    assert (problem.level, places) == ("warning", ["'sea sand': on 1"])
+
+
+@pytest.mark.parametrize(
+    ("counts", "pairs"),
+    [
+        ({"cat": 30, "car": 40, "cow": 20, "boat": 9, "goat": 8}, []),
+        ({"cat": 30, "caz": 1}, [("cat", "caz")]),
+        ({"bottle": 5, "botle": 5}, [("bottle", "botle")]),
+        ({"dining table": 5, "DiningTable": 1, "dining_table": 1},
+         [("dining table", "DiningTable"), ("dining table", "dining_table")]),
+        ({"dog": 5, "dogs": 5}, [("dog", "dogs")]),
+        ({"class 1": 50, "class 2": 1, "class 11": 1, "0": 50, "1": 1, "10": 40, "100": 2}, []),
+        ({"Dog": 1, "dog": 9, "dgo": 1}, [("Dog", "dog"), ("dog", "dgo")]),
+        ({}, []),
+    ],
+)  # fmt: skip
+def test_similar_names(counts, pairs):
+    assert [(a, b) for a, b, _ in similar_names(counts)] == pairs
+
+
+def test_many_names_do_not_take_long():
+    started = time.perf_counter()
+    similar_names({f"{k * 7919:x} tag of mine": 5 for k in range(5000)})
+    assert time.perf_counter() - started < 5  # usually a fifth of a second
+
+
+def test_no_labels_no_pile_small_pile(folder):
+    table = LabelTable((folder / "p00.png",), ("sea",), np.array([[-1]]))
+    assert one(check_dataset(folder, table), "no_labels")[0].level == "error"
+    none = LabelTable((), ("sea",), np.empty((0, 1), dtype=np.int8))
+    report = check_dataset(folder, none)
+    assert not report.ok
+    assert report.classes[0].proportion is None
+    paths = tuple(folder / f"p{k:02}.png" for k in range(40))
+    y = np.array([[1], [0], [1], [0]] * 10)
+    assert one(check_dataset(folder, LabelTable(paths, ("sea",), y)), "no_pile")[0].level == "warning"
+    problem, _ = one(check_dataset(folder, LabelTable(paths[:30], ("sea",), y[:30])), "small_pile")
+    assert (problem.level, "(10) is smaller than the labelled part (30)" in problem.message) == ("note", True)
+
+
+def test_only_the_pictures_without_labels(folder):
+    (folder / "p30.png").write_bytes(b"")
+    seen = []
+    report = check_dataset(folder, None, progress=lambda done, total: seen.append((done, total)))
+    assert [problem.kind for problem in report.problems] == ["empty_file"]
+    assert seen[-1] == (40, 40)
+
+
+def run(folder, labels, test, as_json=False):
+    out = io.StringIO()
+    code = run_check(folder, labels, test, as_json, console=Console(file=out, width=100))
+    return code, out.getvalue()
+
+
+def test_run_check_prints_and_returns_the_exit_code(folder):
+    labels, test = folder.parent / "labels.csv", folder.parent / "test.csv"
+    assert run(folder, labels, test)[0] == 0
+    write(folder, "gone.png,sea", "p01.png,sand")
+    code, text = run(folder, labels, test)
+    assert code == 1
+    assert "error Files that a table names" in text
+    assert "    gone.png (labels row 1)\n" in text
+    assert "Not ready: mend the 2 kinds of error above, then check again." in text
+
+
+def test_run_check_as_json(folder):
+    (folder / "p01.png").unlink()
+    code, text = run(folder, folder.parent / "labels.csv", folder.parent / "test.csv", as_json=True)
+    facts = json.loads(text)
+    assert (code, facts["ok"]) == (1, False)
+    place = facts["problems"][0]["places"][0]
+    assert (place["file"], place["row"], place["table"]) == ("p01.png", 2, "labels")
+    report = check(folder)
+    assert json.loads(json.dumps(report.to_dict())) == report.to_dict() == facts
+
+
+def test_a_table_that_cannot_be_read_is_one_of_the_problems(folder):
+    write(folder, "p01.png,sea,too many", "p02.png,sand")
+    (folder / "p30.png").write_bytes(b"")
+    (folder.parent / "none.csv").write_text("")
+    code, text = run(folder, folder.parent / "labels.csv", folder.parent / "none.csv", as_json=True)
+    facts = json.loads(text)
+    assert code == 2
+    assert [problem["kind"] for problem in facts["problems"]] == ["table", "table", "empty_file"]
+    assert "line 2" in facts["problems"][0]["message"]
+    assert "none.csv" in facts["problems"][1]["message"]
+
+
+def test_a_table_that_is_not_there_is_one_message(folder):
+    for labels, test in (("none.csv", None), ("labels.csv", "none.csv")):
+        with pytest.raises(TagspreadError, match=r"there is no file .*none\.csv"):
+            run(folder, folder.parent / labels, test and folder.parent / test)
+
+
+def test_a_folder_without_a_picture_is_a_problem_of_the_data(tmp_path):
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "labels.csv").write_text("image,tags\na.jpg,x\n")
+    code, text = run(tmp_path / "pictures", tmp_path / "labels.csv", None)
+    assert code == 1
+    assert "not there (1)" in text
+
+
+def test_no_folder(tmp_path):
+    with pytest.raises(TagspreadError, match="is no folder"):
+        check_dataset(tmp_path / "none", None)
+
+
+def test_long_lists_are_cut_and_odd_names_printed_as_they_are():
+    places = tuple(Place(file=f"[bold]{k}.jpg") for k in range(13))
+    text = shown(CheckReport((Problem("warning", "x", "Odd [red] files (13): look.", places),)), width=40)
+    assert "warning Odd [red] files (13): look." in text
+    assert "    [bold]9.jpg\n    and 3 more\n" in text
+    assert "[bold]10.jpg" not in text
+    assert "Ready to train, but read the warnings" in text

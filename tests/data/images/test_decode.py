@@ -1,0 +1,288 @@
+import io
+import os
+import pickle
+import struct
+import threading
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tagspread.data.images import decode as module
+from tagspread.data.images.decode import Broken, UnreadablePicture, decode, decode_all
+from tagspread.errors import TagspreadError
+
+RNG = np.random.default_rng(0)
+# four colours, one per quarter: no turn or reflection leaves it as it is
+QUARTERS = np.repeat(np.repeat(np.array([[[250, 10, 20], [30, 240, 40]], [[5, 15, 230], [200, 190, 0]]]), 4, 0), 4, 1)
+QUARTERS = QUARTERS.astype(np.uint8)
+
+
+def saved(path, image, **options):
+    image.save(path, **options)
+    return path
+
+
+def rows_columns(path, size):
+    """Height x width x 3, the way people think of pictures."""
+    found = decode(path, size)
+    assert found.dtype == np.uint8
+    assert found.shape == (3, size, size)
+    assert found.flags.c_contiguous
+    return found.transpose(1, 2, 0)
+
+
+def test_rgb_of_the_same_size_is_unchanged(tmp_path):
+    path = saved(tmp_path / "a b ü 猫.png", Image.fromarray(QUARTERS))
+    np.testing.assert_array_equal(rows_columns(path, 8), QUARTERS)
+    np.testing.assert_array_equal(rows_columns(str(path), 8), QUARTERS)
+
+
+def test_squeezed_without_keeping_proportions_and_antialiased(tmp_path):
+    wide = np.zeros((16, 64, 3), np.uint8)
+    wide[:, ::2] = 255  # stripes that plain interpolation would turn into black or white
+    found = rows_columns(saved(tmp_path / "wide.png", Image.fromarray(wide)), 8)
+    assert np.abs(found.astype(int) - 127).max() <= 8
+    image = Image.fromarray(RNG.integers(0, 256, (50, 37, 3), dtype=np.uint8))
+    expected = np.asarray(image.resize((20, 20), Image.Resampling.BILINEAR))
+    np.testing.assert_array_equal(rows_columns(saved(tmp_path / "noise.png", image), 20), expected)
+
+
+# where the first row and the first column of the stored pixels belong, as EXIF 2.3 defines it
+TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    1: lambda a: a,
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.transpose(1, 0, 2),
+    6: lambda a: np.rot90(a, -1),
+    7: lambda a: a[::-1, ::-1].transpose(1, 0, 2),
+    8: np.rot90,
+}
+
+
+@pytest.mark.parametrize("orientation", TURNS)
+@pytest.mark.parametrize("kind", ["png", "tiff", "webp"])
+def test_exif_orientation(tmp_path, orientation, kind):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"lossless": True} if kind == "webp" else {}
+    path = saved(tmp_path / f"turned.{kind}", Image.fromarray(QUARTERS), exif=exif, **options)
+    np.testing.assert_array_equal(rows_columns(path, 8), TURNS[orientation](QUARTERS))
+
+
+def test_jpeg_orientation_and_damaged_exif(tmp_path):
+    large = Image.fromarray(QUARTERS.repeat(8, 0).repeat(8, 1))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = saved(tmp_path / "turned.jpg", large, exif=exif, quality=95)
+    turned = TURNS[6](QUARTERS).astype(int)
+    assert np.abs(rows_columns(path, 8)[::7, ::7].astype(int) - turned[::7, ::7]).max() <= 6
+    for damaged in (exif.tobytes()[:-9], b"Exif\0\0nonsense", b"Exif\0\0MM\0*" + b"\xff" * 20):
+        path = saved(tmp_path / "damaged.jpg", large, exif=damaged, quality=95)
+        assert decode(path, 8).shape == (3, 8, 8)
+
+
+def test_grey_modes(tmp_path):
+    grey = np.arange(64, dtype=np.uint8).reshape(8, 8) * 4
+    for name, image in {
+        "grey": Image.fromarray(grey),
+        "alpha": Image.merge("LA", [Image.fromarray(grey), Image.new("L", (8, 8), 255)]),
+    }.items():
+        found = rows_columns(saved(tmp_path / f"{name}.png", image), 8)
+        np.testing.assert_array_equal(found, grey[..., None].repeat(3, 2))
+    bits = grey > 100
+    found = rows_columns(saved(tmp_path / "bits.png", Image.fromarray(bits)), 8)
+    np.testing.assert_array_equal(found[..., 0], bits * np.uint8(255))
+
+
+@pytest.mark.parametrize("kind", ["png", "tiff", "pgm"])
+def test_16_bit_grey_is_scaled_not_cut_off(tmp_path, kind):
+    ramp = np.linspace(0, 65535, 64).round().astype(np.uint16).reshape(8, 8)
+    path = tmp_path / f"ramp.{kind}"
+    if kind == "pgm":
+        path.write_bytes(b"P5 8 8 65535\n" + ramp.astype(">u2").tobytes())
+    else:
+        Image.fromarray(ramp).save(path)
+    found = rows_columns(path, 8)
+    np.testing.assert_array_equal(found, np.rint(ramp / 257)[..., None].repeat(3, 2))
+    assert found[0, 0, 0] == 0
+    assert found[-1, -1, 0] == 255
+
+
+def test_wide_integers_and_floats(tmp_path):
+    wide = Image.fromarray(np.array([[0, 257], [65535, 514]], np.int32))
+    assert decode(saved(tmp_path / "int.tiff", wide), 2)[0].tolist() == [[0, 1], [255, 2]]
+    shares = Image.fromarray(np.array([[0, 0.2], [1, 0.4]], np.float32))
+    assert decode(saved(tmp_path / "share.tiff", shares), 2)[1].tolist() == [[0, 51], [255, 102]]
+    bytes_ = Image.fromarray(np.array([[0, 51.2], [255, 1.6]], np.float32))
+    assert decode(saved(tmp_path / "bytes.tiff", bytes_), 2)[2].tolist() == [[0, 51], [255, 2]]
+    for bad in (np.array([[70000]], np.int32), np.array([[-1]], np.int32), np.array([[np.nan]], np.float32)):
+        with pytest.raises(UnreadablePicture, match="grey values go from"):
+            decode(saved(tmp_path / "bad.tiff", Image.fromarray(bad)), 1)
+
+
+def test_palette_with_and_without_transparency(tmp_path):
+    image = Image.fromarray(np.array([[0, 1], [2, 3]], np.uint8), "L").convert("P")
+    image.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255, 9, 9, 9])
+    colours = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [9, 9, 9]]
+    plain = rows_columns(saved(tmp_path / "plain.png", image), 2)
+    assert plain.reshape(4, 3).tolist() == colours
+    one = rows_columns(saved(tmp_path / "one.png", image, transparency=1), 2)
+    assert one.reshape(4, 3).tolist() == [colours[0], [255] * 3, *colours[2:]]
+    several = rows_columns(saved(tmp_path / "several.png", image, transparency=bytes([0, 255, 0, 255])), 2)
+    assert several.reshape(4, 3).tolist() == [[255] * 3, colours[1], [255] * 3, colours[3]]
+
+
+def test_transparent_pixels_lie_on_white(tmp_path):
+    pixels = np.array([[[10, 20, 30, 255], [10, 20, 30, 0]], [[0, 0, 0, 51], [200, 0, 100, 128]]], np.uint8)
+    found = rows_columns(saved(tmp_path / "see-through.png", Image.fromarray(pixels)), 2)
+    alpha = pixels[..., 3:] / 255
+    np.testing.assert_allclose(found, pixels[..., :3] * alpha + 255 * (1 - alpha), atol=1)
+    keyed = saved(tmp_path / "key.png", Image.fromarray(pixels[..., :3]), transparency=(0, 0, 0))
+    assert rows_columns(keyed, 2)[1, 0].tolist() == [255] * 3
+    grey = Image.merge("LA", [Image.new("L", (1, 1), 7), Image.new("L", (1, 1), 0)])
+    assert decode(saved(tmp_path / "grey.png", grey), 1).ravel().tolist() == [255] * 3
+
+
+@pytest.mark.parametrize(
+    ("ink", "colour"),
+    [((0, 0, 0, 0), (255, 255, 255)), ((255, 0, 0, 0), (0, 255, 255)), ((0, 255, 0, 0), (255, 0, 255))],
+)
+def test_cmyk(tmp_path, ink, colour):
+    image = Image.new("CMYK", (16, 16), ink)
+    assert decode(saved(tmp_path / "ink.tiff", image), 4)[:, 2, 2].tolist() == list(colour)
+    as_jpeg = decode(saved(tmp_path / "ink.jpg", image, quality=100), 4)[:, 2, 2]  # Adobe stores these inverted
+    np.testing.assert_allclose(as_jpeg.astype(int), colour, atol=3)
+
+
+def test_ycbcr(tmp_path):
+    image = Image.new("RGB", (16, 16), (200, 50, 100))
+    for name in ("y.jpg", "y.tiff"):
+        found = decode(saved(tmp_path / name, image.convert("YCbCr")), 4)[:, 2, 2]
+        np.testing.assert_allclose(found.astype(int), (200, 50, 100), atol=3)
+
+
+def test_first_frame_of_an_animation(tmp_path):
+    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue")]
+    for kind in ("gif", "png", "webp"):
+        options = {"lossless": True} if kind == "webp" else {}
+        path = saved(tmp_path / f"moving.{kind}", frames[0], save_all=True, append_images=frames[1:], **options)
+        assert decode(path, 4)[:, 0, 0].tolist() == [255, 0, 0]
+
+
+def test_large_jpeg_decoded_in_reduced_size_looks_the_same(tmp_path, monkeypatch):
+    y, x = np.mgrid[:1200, :1600]
+    waves = [127 + 100 * np.sin(x / a) * np.cos(y / b) for a, b in ((40, 60), (9, 31), (150, 7))]
+    path = saved(tmp_path / "large.jpg", Image.fromarray(np.stack(waves, -1).astype(np.uint8)), quality=92)
+    fast = decode(path, 64).astype(int)
+    monkeypatch.setattr(module, "DRAFT_FACTOR", 1000)
+    assert np.abs(fast - decode(path, 64)).max() <= 3
+
+
+def encoded(kind):
+    buffer = io.BytesIO()
+    Image.fromarray(RNG.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(buffer, kind)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "BMP"])
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
+def test_truncated_files_are_refused(tmp_path, kind, share):
+    whole = encoded(kind)
+    path = tmp_path / "cut.jpg"
+    path.write_bytes(whole)
+    decode(path, 8)
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(UnreadablePicture) as caught:
+        decode(path, 8)
+    assert caught.value.path == path
+    assert str(path) in str(caught.value)
+    assert caught.value.reason in str(caught.value)
+
+
+def test_what_is_no_picture_is_refused(tmp_path):
+    (tmp_path / "empty.jpg").touch()
+    (tmp_path / "text.jpg").write_text("not a picture")
+    (tmp_path / "folder.jpg").mkdir()
+    (tmp_path / "drawing.jpg").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
+    os.mkfifo(tmp_path / "pipe.jpg")
+    bomb = encoded("BMP")
+    (tmp_path / "bomb.jpg").write_bytes(bomb[:18] + struct.pack("<ii", 50_000, 50_000) + bomb[26:])
+    reasons = {
+        "empty": "the file is empty",
+        "text": "no picture format",
+        "folder": "a directory",
+        "drawing": "a drawing",
+        "pipe": "no ordinary file",
+        "bomb": "2500000000 pixels",
+        "missing": "no such file",
+        "null\0": "null",
+    }
+    for name, reason in reasons.items():
+        with pytest.raises(UnreadablePicture, match=reason):
+            decode(tmp_path / f"{name}.jpg", 8)
+
+
+def test_the_error_survives_being_sent_between_processes():
+    error = pickle.loads(pickle.dumps(UnreadablePicture("a.jpg", "no good")))
+    assert (error.reason, str(error)) == ("no good", str(UnreadablePicture("a.jpg", "no good")))
+
+
+def test_many_files_and_the_broken_ones_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "AT_ONCE", 4)
+    paths, seen = [], []
+    for k in range(11):
+        path = tmp_path / f"{k}.png"
+        Image.new("RGB", (5, 5), (k, 0, 0)).save(path)
+        if k in {3, 4, 10}:
+            path.write_bytes(path.read_bytes()[:-30])
+        paths.append(path)
+    out = np.full((11, 3, 4, 4), 99, np.uint8)
+    broken = decode_all(paths, 4, out, workers=3, progress=lambda *counts: seen.append(counts))
+    assert [(one.index, one.path) for one in broken] == [(k, paths[k]) for k in (3, 4, 10)]
+    assert isinstance(broken[0], Broken)
+    assert all(one.reason for one in broken)
+    assert out[:, 0, 0, 0].tolist() == [0, 1, 2, 99, 99, 5, 6, 7, 8, 9, 99]
+    assert seen == [(k + 1, 11) for k in range(11)]
+    assert decode_all([], 4, np.empty((0, 3, 4, 4), np.uint8)) == []
+
+
+def test_pillows_warnings_stay_inside_and_the_filters_as_they_were(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 40)  # 8 x 8 is then suspicious, but not refused
+    path = saved(tmp_path / "many.png", Image.fromarray(QUARTERS))
+    before = list(warnings.filters)
+    with pytest.raises(Image.DecompressionBombWarning):
+        Image.open(path)
+    threads = [threading.Thread(target=decode, args=(path, 8)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert decode_all([path] * 50, 8, np.empty((50, 3, 8, 8), np.uint8), workers=4) == []
+    for thread in threads:
+        thread.join()
+    assert list(warnings.filters) == before
+    with warnings.catch_warnings(record=True) as caught:
+        decode(path, 8)
+    assert not caught
+
+
+def test_an_interruption_leaves_no_thread(tmp_path):
+    path = saved(tmp_path / "a.png", Image.fromarray(QUARTERS))
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        decode_all([path] * 100, 8, np.empty((100, 3, 8, 8), np.uint8), progress=stop)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("tagspread-decode")]
+
+
+def test_wrong_arguments():
+    with pytest.raises(TagspreadError, match="size is 0"):
+        decode("a.png", 0)
+    with pytest.raises(TagspreadError, match="out is uint8 of shape"):
+        decode_all(["a.png"], 4, np.empty((2, 3, 4, 4), np.uint8))
+    with pytest.raises(TagspreadError, match="workers is 0"):
+        decode_all(["a.png"], 4, np.empty((1, 3, 4, 4), np.uint8), workers=0)

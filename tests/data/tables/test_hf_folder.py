@@ -1,0 +1,78 @@
+import json
+import re
+
+import pytest
+
+from tagspread.data.tables.hf_folder import read_hf_folder
+from tagspread.errors import TagspreadError
+
+
+@pytest.fixture
+def read(tmp_path):
+    def make(content, name="metadata.jsonl", **options):
+        text = content if isinstance(content, str) else "".join(json.dumps(entry) + "\n" for entry in content)
+        (tmp_path / name).write_text(text)
+        return read_hf_folder(tmp_path, **options)
+
+    return make
+
+
+def names(table):
+    return [path.name for path in table.paths]
+
+
+def test_lists(read, tmp_path):
+    table = read([{"file_name": "sub/a.jpg", "labels": ["sea", "sand"]}, {"file_name": "b.jpg", "labels": []}])
+    assert table.paths == (tmp_path / "sub/a.jpg", tmp_path / "b.jpg")
+    assert (table.classes, table.y.tolist()) == (("sand", "sea"), [[1, 1], [0, 0]])
+    more = [{"text": "a beach", "file_name": "a.jpg", "things": [3, 12]}, {"file_name": "b.jpg", "text": None}]
+    table = read(more, tags_column="things", ignore=["text"])
+    assert (names(table), table.classes, table.y.tolist()) == (["a.jpg", "b.jpg"], ("12", "3"), [[1, 1], [0, 0]])
+    assert read([{"file_name": "a.jpg", "tags": "x|y"}]).classes == ("x", "y")
+    assert read([{"file_name": "a.jpg", "tags": "x, y"}], delimiter=None).classes == ("x, y",)
+
+
+def test_columns(read):
+    table = read([{"file_name": "a.jpg", "sea": 1, "sand": None}, {"file_name": "b.jpg", "sea": False, "gull": True}])
+    assert (table.classes, table.y.tolist()) == (("sea", "sand", "gull"), [[1, -1, -1], [0, -1, 1]])
+    table = read([{"file_name": "a.jpg", "text": "a beach", "sea": 1}], ignore="all")
+    assert table.classes == ("sea",)
+
+
+def test_csv(read):
+    table = read("labels,file_name\nsea|sand,a.jpg\nsea,b.jpg\n", "metadata.csv")
+    assert (names(table), table.y.tolist()) == (["a.jpg", "b.jpg"], [[1, 1], [0, 1]])
+    assert read("file_name,text,sea\na.jpg,hm,1\n", "metadata.csv", ignore="all").classes == ("sea",)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "has no lines"),
+        ('{"file_name": "a.jpg", "tags": ["x"]}\n\n{"file_name":\n', "metadata.jsonl line 3 is not JSON"),
+        ("[]\n", "line 1 is no JSON object"),
+        ([{"file": "a.jpg", "tags": ["x"]}], "no column 'file_name', only 'file', 'tags'"),
+        ([{"file_name": "a.jpg", "tags": ["x"]}, {"tags": ["x"]}], "line 2 names no picture"),
+        ([{"file_name": "/etc/a.jpg", "tags": ["x"]}], "line 1 names '/etc/a.jpg', which leads out"),
+        ([{"file_name": "a.jpg", "tags": {"bbox": []}}], "line 1 holds {'bbox': []}, where a list of tags is expected"),
+        ([{"file_name": "a.jpg", "tags": [["x"]]}], "line 1 holds [['x']]"),
+        ([{"file_name": "a.jpg", "text": "a beach"}], "line 1, column 'text' holds 'a beach'"),
+        ([{"file_name": "a.jpg", "text": "a beach", "tags": ["x"]}], "and also 'text'"),
+        ([{"file_name": "a.jpg", "sea": 1}, {"file_name": "./a.jpg", "sea": 1}], "line 2 names"),
+    ],
+)
+def test_bad_input(read, content, words):
+    with pytest.raises(TagspreadError, match=re.escape(words)):
+        read(content)
+
+
+def test_no_or_two_files(read, tmp_path):
+    with pytest.raises(TagspreadError, match=r"has none of metadata\.csv, metadata\.jsonl, metadata\.parquet"):
+        read_hf_folder(tmp_path)
+    read([{"file_name": "a.jpg", "tags": ["x"]}])
+    with pytest.raises(TagspreadError, match=r"has metadata\.csv and metadata\.jsonl; give"):
+        read("file_name,tags\n", "metadata.csv")
+    (tmp_path / "metadata.csv").unlink()
+    (tmp_path / "metadata.jsonl").write_bytes(b'{"file_name": "caf\xe9.jpg"}')
+    with pytest.raises(TagspreadError, match="is not in UTF-8"):
+        read_hf_folder(tmp_path)

@@ -1,0 +1,169 @@
+"""Exports of Label Studio: as it writes them, and as they may be broken."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tagspread.data.tables.label_table import read_table
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = tmp_path / "photos"
+    (folder / "sub").mkdir(parents=True)
+    for name in ("a b.jpg", "c.jpg", "sub/a b.jpg", "sub/d.jpg"):
+        Image.new("RGB", (8, 8)).save(folder / name)
+    return folder
+
+
+def task(picture, *answers, key="image", **more):
+    """A task as the JSON export has it: ``answers`` are lists of ticked tags, None for a skipped one."""
+    annotations = [
+        {"id": 1, "was_cancelled": tags is None, "result": [result(tags)] if tags else []} for tags in answers
+    ]
+    return {"id": 7, "data": {key: picture}, "annotations": annotations, "predictions": [], **more}
+
+
+def result(tags, name="tags"):
+    return {"id": "x", "from_name": name, "to_name": "image", "type": "choices", "value": {"choices": tags}}
+
+
+def read(tmp_path, tasks, images, name="export.json", **options):
+    file = tmp_path / name
+    file.write_text(tasks if isinstance(tasks, str) else json.dumps(tasks))
+    return read_table(file, images, **options)
+
+
+def as_dict(table, images):
+    return {path.relative_to(images).as_posix(): row.tolist() for path, row in zip(table.paths, table.y, strict=True)}
+
+
+def test_json(tmp_path, images):
+    tasks = [
+        task("/data/local-files/?d=a%20b.jpg", ["sea", "sand"]),
+        task("/data/local-files/?d=photos/sub/a%20b.jpg", []),  # looked at: nothing is on it
+        task("https://example.com/pictures/c.jpg?x=1", ["sea"], None),  # the second was skipped
+        task("/data/upload/3/0a1b2c3d-d.jpg"),  # nobody looked
+    ]
+    table = read(tmp_path, tasks, images)
+    assert table.classes == ("sand", "sea")
+    assert as_dict(table, images) == {"a b.jpg": [1, 1], "sub/a b.jpg": [0, 0], "c.jpg": [0, 1]}
+    assert table.unlisted == 0
+
+
+def test_uploaded_files_have_a_prefix(tmp_path, images):
+    (images / "d.jpg").write_bytes((images / "c.jpg").read_bytes())
+    table = read(tmp_path, [task("/data/upload/3/0a1b2c3d-d.jpg", ["sea"])], images)
+    assert as_dict(table, images) == {"d.jpg": [1]}
+
+
+def test_what_nobody_can_find_stays_as_it_is(tmp_path, images):
+    table = read(tmp_path, [task("/data/local-files/?d=gone/e.jpg", ["sea"])], images)
+    assert as_dict(table, images) == {"gone/e.jpg": [1]}
+
+
+def test_the_name_that_tagspread_gave_wins_over_the_address(tmp_path, images):
+    one = task("/data/local-files/?d=c.jpg", ["sea"])
+    one["data"]["picture"] = "sub/d.jpg"
+    assert as_dict(read(tmp_path, [one], images), images) == {"sub/d.jpg": [1]}
+
+
+def test_where_people_disagree_it_is_unknown(tmp_path, images):
+    table = read(tmp_path, [task("c.jpg", ["sea", "sand"], ["sea"]), task("a b.jpg", ["sky"], ["sky"])], images)
+    assert as_dict(table, images) == {"c.jpg": [-1, 1, 0], "a b.jpg": [0, 0, 1]}
+
+
+def test_only_the_question_about_tags(tmp_path, images):
+    one = task("c.jpg", ["sea"])
+    one["annotations"][0]["result"].append(result(["blurred"], name="quality"))
+    one["annotations"][0]["result"].append({"type": "rectanglelabels", "from_name": "box", "value": {}})
+    with pytest.raises(ValueError, match=r"task 1 answers more than one question \(tags, quality\)"):
+        read(tmp_path, [one], images)
+    assert read(tmp_path, [one], images, tags_column="quality").classes == ("blurred",)
+
+
+ROWS = [
+    {"image": "/data/local-files/?d=c.jpg", "tags": "sea", "was_cancelled": False},
+    {"image": "/data/local-files/?d=a%20b.jpg", "tags": {"choices": ["sand", "sea"]}, "was_cancelled": False},
+    {"image": "/data/local-files/?d=sub/d.jpg", "was_cancelled": False},  # nothing ticked
+    {"image": "/data/local-files/?d=sub/a%20b.jpg", "tags": "sky", "was_cancelled": True},
+]
+OTHERS = {"annotation_id": 1, "annotator": 2, "created_at": "now", "updated_at": "now", "lead_time": 3.5, "id": 9}
+EXPECTED = {"c.jpg": [0, 1], "a b.jpg": [1, 1], "sub/d.jpg": [0, 0]}
+
+
+def test_json_min(tmp_path, images):
+    table = read(tmp_path, [row | OTHERS for row in ROWS], images)
+    assert as_dict(table, images) == EXPECTED
+
+
+def write_csv(file, rows, separator=","):
+    names = sorted({key for row in rows for key in row})
+    with file.open("w", newline="", encoding="utf8") as opened:
+        writer = csv.DictWriter(opened, names, quoting=csv.QUOTE_NONNUMERIC, delimiter=separator)
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({k: json.dumps(v) if isinstance(v, dict) else v for k, v in row.items()})
+
+
+@pytest.mark.parametrize(("name", "separator"), [("export.csv", ","), ("export.tsv", "\t")])
+def test_csv_and_tsv(tmp_path, images, name, separator):
+    write_csv(tmp_path / name, [row | OTHERS for row in ROWS], separator)
+    table = read_table(tmp_path / name, images)
+    assert as_dict(table, images) == EXPECTED
+
+
+def test_csv_with_a_column_too_many(tmp_path, images):
+    write_csv(tmp_path / "e.csv", [{"image": "c.jpg", "choice": "sea", "place": "Rome"} | OTHERS])
+    with pytest.raises(
+        ValueError, match=r"which column holds the tags \('choice', 'place'\)\? Say so with tags_column"
+    ):
+        read_table(tmp_path / "e.csv", images)
+    for options in ({"tags_column": "choice"}, {"ignore": ["place"]}):
+        assert read_table(tmp_path / "e.csv", images, **options).classes == ("sea",)
+    with pytest.raises(ValueError, match="has no column 'tag'"):
+        read_table(tmp_path / "e.csv", images, tags_column="tag")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "words"),
+    [
+        ("{", "is not JSON"),
+        ({"images": [], "annotations": []}, "is no list of tasks"),
+        ([1], "is no list of tasks"),
+        ([], "holds no annotations"),
+        ([{"data": {"image": "c.jpg"}, "predictions": []}], "holds no annotations; import it into Label Studio"),
+        ([task("c.jpg")], "holds no annotation that was submitted"),
+        ([task("c.jpg", [])], "names no tag at all"),
+        ([task("c.jpg", ["sea"], data={"text": "hello"})], "task 1 names no picture; say where .* image_column"),
+        ([task("c.jpg", ["sea"], data=None)], "task 1 is not as Label Studio writes one"),
+        ([task("c.jpg", ["sea"], annotations=[3])], "task 1 is not as Label Studio writes one"),
+        ([task("../c.jpg", ["sea"], data={"picture": "../c.jpg"})], "leads out of the pictures' folder"),
+        ([task("c.jpg", ["sea"]), task("c.jpg", [{"odd": 1}])], "task 2 holds .*odd.* where choices are expected"),
+    ],
+)
+def test_bad_exports(tmp_path, images, tasks, words):
+    with pytest.raises(ValueError, match=words):
+        read(tmp_path, tasks, images)
+
+
+def test_not_utf8(tmp_path, images):
+    (tmp_path / "e.json").write_bytes('[{"ü": 1}]'.encode("latin-1"))
+    with pytest.raises(ValueError, match="not in UTF-8"):
+        read_table(tmp_path / "e.json", images)
+
+
+def test_a_table_that_only_looks_a_little_alike_is_read_as_ever(tmp_path, images):
+    (tmp_path / "l.csv").write_text("id,image,tags\n1,c.jpg,sea\n")
+    table = read_table(tmp_path / "l.csv", images, ignore="all")
+    assert table.classes == ("sea",)
+    assert np.array_equal(table.y, [[1]])
+
+
+def test_the_ledger_of_a_run_is_no_table_of_labels(tmp_path, images):
+    (tmp_path / "pseudo_labels.csv").write_text("image,tag,target,score,rank,flips\nc.jpg,sea,1,0.9,1,0\n")
+    with pytest.raises(ValueError, match="took its untagged pictures for, not labels that a person gave"):
+        read_table(tmp_path / "pseudo_labels.csv", images, ignore="all")

@@ -1,0 +1,63 @@
+"""``tagspread embed``: features of pictures for other tools."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from tagspread.cli import app
+from tagspread.errors import TagspreadError
+from tagspread.predict.embedding import embed_pictures, write_features
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for i in range(5):
+        Image.fromarray(rng.integers(0, 255, (40, 30, 3), dtype=np.uint8)).save(folder / f"{i}.png")
+    (folder / "broken.jpg").write_bytes(b"no picture")
+    return folder
+
+
+def test_the_command_writes_names_and_features(pictures, tmp_path):
+    arguments = ["embed", str(pictures), "-o", str(tmp_path / "f.npz"), "--backbone", "small", "--image-size", "32"]
+    done = CliRunner().invoke(app, [*arguments, "--weights", "none"])
+    assert done.exit_code == 0, done.output
+    assert "5 pictures, 128 features each, 1 left out" in done.output
+    found = np.load(tmp_path / "f.npz")
+    assert [name.rpartition("/")[2] for name in found["images"]] == [f"{i}.png" for i in range(5)]
+    assert found["features"].shape == (5, 128)
+    assert str(found["backbone"]) == "small"
+    again = CliRunner().invoke(app, [*arguments, "--weights", "none"])
+    assert isinstance(again.exception, TagspreadError)
+    assert "exists; give another name" in str(again.exception)
+    assert CliRunner().invoke(app, [*arguments, "--weights", "none", "--overwrite"]).exit_code == 0
+
+
+def test_a_mirrored_picture_has_the_same_features():
+    picture = np.random.default_rng(1).integers(0, 255, (1, 24, 24, 3), dtype=np.uint8)
+
+    def look(array, **more):
+        torch.manual_seed(0)
+        return embed_pictures(array, backbone="small", weights="none", image_size=24, **more).features
+
+    np.testing.assert_allclose(look(picture), look(picture[:, :, ::-1].copy()), atol=1e-5)
+    alone = look(picture, mirror=False)
+    np.testing.assert_allclose(look(picture), (alone + look(picture[:, :, ::-1].copy(), mirror=False)) / 2, atol=1e-5)
+
+
+def test_bad_input(pictures, tmp_path):
+    how: dict[str, Any] = {"backbone": "small", "weights": "none"}
+    with pytest.raises(TagspreadError, match=r"no picture could be read \(the first is .*broken.jpg"):
+        embed_pictures([pictures / "broken.jpg"], **how)
+    found = embed_pictures(pictures, image_size=16, **how)
+    with pytest.raises(TagspreadError, match=r"written as \.npz"):
+        write_features(found, tmp_path / "f.csv", "small")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TagspreadError, match="cannot be written"):
+        write_features(found, tmp_path / "file" / "f.npz", "small")
