@@ -26,7 +26,7 @@ import tagspread as ts
 COCO_ROWS, COCO_TEST, CLASSES, LABELED = 82_081, 40_137, 80, 4104
 
 
-def problem(rows: int) -> tuple[np.ndarray, np.ndarray]:
+def dataset(rows: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     return rng.normal(size=(rows, CLASSES)).astype(np.float32), rng.integers(5, LABELED // 2, CLASSES)
 
@@ -60,7 +60,7 @@ def peak_extra_memory(rows: int) -> float:
     A thread looks every half millisecond, the call is repeated so that no peak is missed, and the libraries'
     own buffers are there before the first look.
     """
-    scores, positives = problem(rows)
+    scores, positives = dataset(rows)
     ts.cat_targets(scores[:3000], positives, LABELED)
     start, highest, done = resident_bytes(), 0, threading.Event()
 
@@ -79,16 +79,16 @@ def peak_extra_memory(rows: int) -> float:
 
 
 def on_cpu(large: int) -> list[tuple[str, str, str]]:
-    scores, positives = problem(COCO_ROWS)
+    scores, positives = dataset(COCO_ROWS)
     sorts = seconds(lambda: two_full_sorts(scores, positives), 3)
     ours = seconds(lambda: ts.cat_targets(scores, positives, LABELED))
-    big_scores, _ = problem(large)
+    big_scores, _ = dataset(large)
     big = seconds(lambda: ts.cat_targets(big_scores, positives, LABELED), 3)
     growth = (big / large) / (ours / COCO_ROWS)
     with multiprocessing.get_context("spawn").Pool(1) as fresh:
         extra = fresh.apply(peak_extra_memory, (COCO_ROWS,))
 
-    test_scores, _ = problem(COCO_TEST)
+    test_scores, _ = dataset(COCO_TEST)
     y = (np.random.default_rng(1).random(test_scores.shape) < 0.036).astype(np.int8)
     by_class = seconds(lambda: [average_precision_score(y[:, k], test_scores[:, k]) for k in range(CLASSES)], 3)
     fast = seconds(lambda: ts.mean_average_precision(test_scores, y))
@@ -108,7 +108,7 @@ def on_cpu(large: int) -> list[tuple[str, str, str]]:
 
 
 def on_gpu() -> list[tuple[str, str, str]]:
-    scores, positives = problem(COCO_ROWS)
+    scores, positives = dataset(COCO_ROWS)
     expected = ts.cat_targets(scores, positives, LABELED)
     on_device = torch.from_numpy(scores).cuda()
     same = np.array_equal(ts.cat_targets(on_device, positives, LABELED).cpu().numpy(), expected)
@@ -117,7 +117,7 @@ def on_gpu() -> list[tuple[str, str, str]]:
         ts.cat_targets(on_device, positives, LABELED)
         torch.cuda.synchronize()
 
-    test_scores = torch.from_numpy(problem(COCO_TEST)[0]).cuda()
+    test_scores = torch.from_numpy(dataset(COCO_TEST)[0]).cuda()
     y = (torch.rand(test_scores.shape, device="cuda") < 0.036).to(torch.int8)
     once()
     ts.mean_average_precision(test_scores, y)

@@ -1,8 +1,8 @@
-"""What the layout in memory and the number of pictures at a time do to a network on a processor.
+"""What the layout in memory and the number of images at a time do to a network on a processor.
 
     python benchmarks/cpu.py [--backbones resnet50 tf_efficientnet_lite2] [--rounds 4]
 
-Scoring and training are measured with channels first and last, scoring with 32 pictures at a time and with as many as
+Scoring and training are measured with channels first and last, scoring with 32 images at a time and with as many as
 ``suitable_batch`` says. Settings take turns, the best of each is kept. Weights are random: rates do not depend on them.
 """
 
@@ -15,34 +15,34 @@ import torch
 
 from tagspread.train.scoring import suitable_batch
 from tagspread.vision.backbones import TagNet, build_network
-from tagspread.vision.sizes import picture_size
+from tagspread.vision.sizes import default_image_size
 
-PICTURES = 32
+IMAGES = 32
 LAYOUTS = {"first": torch.contiguous_format, "last": torch.channels_last}
 
 
 class Fixed(torch.nn.Module):
-    """A network without the part that would bring pictures into its own layout."""
+    """A network without the part that would bring images into its own layout."""
 
     def __init__(self, network: TagNet, layout: torch.memory_format) -> None:
         super().__init__()
         self.backbone, self.head, self.layout = network.backbone, network.head, layout
         self.to(memory_format=layout)
 
-    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return the logits."""
-        out: torch.Tensor = self.head(self.backbone(pictures.to(torch.float32, memory_format=self.layout)))
+        out: torch.Tensor = self.head(self.backbone(images.to(torch.float32, memory_format=self.layout)))
         return out
 
 
-def score(network: Fixed, pictures: torch.Tensor, batch: int) -> None:
+def score(network: Fixed, images: torch.Tensor, batch: int) -> None:
     with torch.inference_mode():
-        for at in range(0, len(pictures), batch):
-            network.eval()(pictures[at : at + batch])
+        for at in range(0, len(images), batch):
+            network.eval()(images[at : at + batch])
 
 
-def train(network: Fixed, pictures: torch.Tensor) -> None:
-    network.train()(pictures).sum().backward()
+def train(network: Fixed, images: torch.Tensor) -> None:
+    network.train()(images).sum().backward()
 
 
 def main() -> None:
@@ -52,19 +52,19 @@ def main() -> None:
     arguments = parser.parse_args()
     print("| network | channels | score 32 at a time | as many as suit | train 32 |\n|---|---|---|---|---|")
     for name in arguments.backbones:
-        side = picture_size(name)
-        pictures = torch.randint(0, 256, (PICTURES, 3, side, side), dtype=torch.uint8)
-        few = suitable_batch(torch.device("cpu"), pictures.shape[1:])
+        side = default_image_size(name)
+        images = torch.randint(0, 256, (IMAGES, 3, side, side), dtype=torch.uint8)
+        few = suitable_batch(torch.device("cpu"), images.shape[1:])
         networks = {said: Fixed(build_network(name, 20, weights="none"), layout) for said, layout in LAYOUTS.items()}
         rates = dict.fromkeys(((said, work) for said in LAYOUTS for work in ("many", "few", "train")), 0.0)
         for _ in range(arguments.rounds):
             for (said, work), best in rates.items():
                 began = time.perf_counter()
                 if work == "train":
-                    train(networks[said], pictures)
+                    train(networks[said], images)
                 else:
-                    score(networks[said], pictures, PICTURES if work == "many" else few)
-                rates[said, work] = max(best, PICTURES / (time.perf_counter() - began))
+                    score(networks[said], images, IMAGES if work == "many" else few)
+                rates[said, work] = max(best, IMAGES / (time.perf_counter() - began))
         scoring, training = rates["first", "many"], rates["first", "train"]
         for said in LAYOUTS:
             many, some, trained = (rates[said, work] for work in ("many", "few", "train"))

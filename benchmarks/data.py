@@ -3,7 +3,7 @@
     python benchmarks/data.py            a CSV file of 1,000,000 lines, COCO's two indexes, a folder of 100,000 files
     python benchmarks/data.py --rows N   fewer lines
 
-Files are generated in a temporary folder: CSV files of about 40 bytes a line, and COCO indexes with as many pictures as
+Files are generated in a temporary folder: CSV files of about 40 bytes a line, and COCO indexes with as many pixels as
 the real ones. Numbers of annotations and lengths of outlines are guesses at the real ones' order of magnitude.
 """
 
@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 
 from tagspread.data.datasets.coco import read_coco
-from tagspread.data.images.find import find_pictures
+from tagspread.data.images.find import find_images
 from tagspread.data.tables.label_table import LabelTable, read_table
 
-COCO = {"train": (82_783, 82_081, 604_907), "val": (40_504, 40_137, 291_875)}  # pictures, annotated, annotations
+COCO = {"train": (82_783, 82_081, 604_907), "val": (40_504, 40_137, 291_875)}  # pixels, annotated, annotations
 CATEGORIES = [k for k in range(1, 91) if k not in (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)]
 
 
@@ -35,9 +35,9 @@ def write_csv(file: Path, rows: int, classes: int) -> None:
             opened.write(f"{k // 1000:04}/photo_{k:08}.jpg,{'|'.join(rng.sample(tags, rng.randint(1, 4)))}\n")
 
 
-def write_coco(file: Path, pictures: int, annotated: int, annotations: int) -> None:
+def write_coco(file: Path, pixels: int, annotated: int, annotations: int) -> None:
     rng = random.Random(0)
-    ids = rng.sample(range(1, 600_000), pictures)
+    ids = rng.sample(range(1, 600_000), pixels)
     with file.open("w") as opened:
         images = [{"license": 1, "file_name": f"COCO_{k:012}.jpg", "height": 480, "width": 640, "id": k} for k in ids]
         categories = [{"supercategory": "thing", "id": k, "name": f"thing {k}"} for k in CATEGORIES]
@@ -61,7 +61,7 @@ def measure(kind: str, file: str) -> None:
     """Read one file, in the process that was started for it."""
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again: imports do not count
     before, start = memory("VmRSS"), time.perf_counter()
-    table = read_coco(file, "pictures") if kind == "coco" else read_table(file, "pictures")
+    table = read_coco(file, "pixels") if kind == "coco" else read_table(file, "pixels")
     took = time.perf_counter() - start
     peak, size = memory("VmHWM") - before, Path(file).stat().st_size
     shape = f"{len(table):,} x {len(table.classes)}"
@@ -77,8 +77,8 @@ def walk(folder: Path, files: int) -> None:
             (folder / f"{k // 1000:03}").mkdir(parents=True)
         (folder / f"{k // 1000:03}" / f"{k:06}.jpg").touch()
     start = time.perf_counter()
-    found = len(find_pictures(folder))
-    print(f"find_pictures: {found:,} files in {time.perf_counter() - start:.1f} s")
+    found = len(find_images(folder))
+    print(f"find_images: {found:,} files in {time.perf_counter() - start:.1f} s")
 
 
 def main() -> None:
@@ -105,7 +105,7 @@ def main() -> None:
             write_coco(work[-1][1], *counts)
         for kind, file in work:
             subprocess.run([sys.executable, __file__, "--measure", kind, str(file)], check=True)
-        walk(top / "pictures", 100_000)
+        walk(top / "pixels", 100_000)
 
 
 if __name__ == "__main__":

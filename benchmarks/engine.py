@@ -2,10 +2,10 @@
 
     python benchmarks/engine.py VOCdevkit/VOC2012 resnet50_v1.safetensors [--epochs 4] [--cache DIR]
 
-Prints: seconds of a full semi-supervised epoch (score the pile, train 2 + 30, evaluate raw and EMA), training and
-scoring rates against the bare network's (same batch, precision and capture, pictures already on the device), and how
-many pictures were decoded after the start. With --cache also the training rate when memory may hold a quarter of the
-pictures only and the rest is streamed from disk.
+Prints: seconds of a full semi-supervised epoch (score the unlabeled set, train 2 + 30, evaluate raw and EMA), training
+and scoring rates against the bare network's (same batch, precision and capture, images already on the device), and how
+many images were decoded after the start. With --cache also the training rate when memory may hold a quarter of the
+images only and the rest is streamed from disk.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tagspread.data.datasets.voc import read_voc
 from tagspread.data.images import decode
 from tagspread.data.images.store import open_store
 from tagspread.data.split import paper_split
-from tagspread.methods.base import Labelled
+from tagspread.methods.base import Labeled
 from tagspread.train.batches import shown_batches
 from tagspread.train.config import TrainConfig, make_config
-from tagspread.train.dataset import Problem
-from tagspread.train.loop import evaluate, label_pile, student_steps
+from tagspread.train.dataset import Dataset
+from tagspread.train.loop import evaluate, label_unlabeled, student_steps
 from tagspread.train.scoring import suitable_batch
 from tagspread.train.state import TrainState
 from tagspread.train.trainer import run_training
@@ -39,16 +39,16 @@ from tagspread.vision.augment import Views
 from tagspread.vision.backbones import build_network
 
 
-def voc_problem(root: Path, size: int, device: torch.device, share: float = 0.05, seed: int = 1) -> Problem:
-    """Return VOC as the paper splits it: train (labelled and pile) and val."""
+def voc_dataset(root: Path, size: int, device: torch.device, share: float = 0.05, seed: int = 1) -> Dataset:
+    """Return VOC as the paper splits it: train (labeled and unlabeled set) and val."""
     train, val = read_voc(root, "train"), read_voc(root, "val")
     store, broken = open_store([*train.paths, *val.paths], size, device)
     print(store.describe(), "| broken:", len(broken), flush=True)
-    labelled, pile = paper_split(len(train.y), share, seed)
+    labeled, unlabeled = paper_split(len(train.y), share, seed)
     test = np.arange(len(train.y), len(train.y) + len(val.y))
     files = [*train.paths, *val.paths]
     names, y = [str(file) for file in files], np.concatenate([train.y, val.y])
-    return Problem(store, y, train.classes, labelled, pile, test, names=names, files=files)
+    return Dataset(store, y, train.classes, labeled, unlabeled, test, names=names, files=files)
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
@@ -61,21 +61,21 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def parts_of_an_epoch(problem: Problem, config: TrainConfig, state: TrainState) -> dict[str, float]:
+def parts_of_an_epoch(dataset: Dataset, config: TrainConfig, state: TrainState) -> dict[str, float]:
     """Time scoring, training and evaluation of one epoch, one after the other."""
     state.begin_stage()
     stage = state.stages[0]
-    labelled = Labelled(torch.from_numpy(problem.y[problem.labelled]), problem.classes)
+    labeled = Labeled(torch.from_numpy(dataset.y[dataset.labeled]), dataset.classes)
     device = state.device
     for _ in range(2):  # the first round captures graphs and chooses algorithms
         state.step = 0
-        scoring = seconds(lambda: label_pile(problem, state, labelled), device)
-        training = seconds(lambda: list(student_steps(problem, state, stage, labelled)), device)
-        evaluation = seconds(lambda: evaluate(problem, state), device)
+        scoring = seconds(lambda: label_unlabeled(dataset, state, labeled), device)
+        training = seconds(lambda: list(student_steps(dataset, state, stage, labeled)), device)
+        evaluation = seconds(lambda: evaluate(dataset, state), device)
         state.schedules[0].last_epoch = 0
-    rows = problem.pile[: len(problem.pile) // 32 * 32].reshape(-1, 32)
+    rows = dataset.unlabeled[: len(dataset.unlabeled) // 32 * 32].reshape(-1, 32)
     views = Views(config.seed, config.flip, config.cutout, config.operations)
-    shown = partial(shown_batches, state.student, problem.store, views, rows, 0, cutout=True)
+    shown = partial(shown_batches, state.student, dataset.store, views, rows, 0, cutout=True)
     views_s = seconds(lambda: [None for _ in shown()], device)
     images = stage.steps * stage.batch
     return {
@@ -85,43 +85,43 @@ def parts_of_an_epoch(problem: Problem, config: TrainConfig, state: TrainState) 
         "of_train_views_s": views_s,
         "epoch_s": scoring + training + evaluation,
         "train_img_s": images / training,
-        "score_img_s": len(problem.pile) / scoring,
+        "score_img_s": len(dataset.unlabeled) / scoring,
     }
 
 
-def streamed_rate(problem: Problem, config: TrainConfig, state: TrainState, paths: list[Path], cache: Path) -> float:
-    """Return the training rate from disk, with a budget of a quarter of the pictures."""
+def streamed_rate(dataset: Dataset, config: TrainConfig, state: TrainState, paths: list[Path], cache: Path) -> float:
+    """Return the training rate from disk, with a budget of a quarter of the images."""
     budget = len(paths) * 3 * config.image_size**2 // 4
     store, _ = open_store(paths, config.image_size, state.device, cache=cache, budget=budget)
     print(store.describe(), flush=True)
     if store.placement != "disk":
-        raise SystemExit(f"the budget did not force the pictures to disk: {store.placement}")
-    streamed = replace(problem, store=store)
+        raise SystemExit(f"the budget did not force the images to disk: {store.placement}")
+    streamed = replace(dataset, store=store)
     stage = state.stages[0]
-    labelled = Labelled(torch.from_numpy(problem.y[problem.labelled]), problem.classes)
+    labeled = Labeled(torch.from_numpy(dataset.y[dataset.labeled]), dataset.classes)
     state.step = 0
     state.schedules[0].last_epoch = 0
-    training = seconds(lambda: list(student_steps(streamed, state, stage, labelled)), state.device)
+    training = seconds(lambda: list(student_steps(streamed, state, stage, labeled)), state.device)
     return stage.steps * stage.batch / training
 
 
-def bare_rates(problem: Problem, config: TrainConfig, state: TrainState) -> dict[str, float]:
+def bare_rates(dataset: Dataset, config: TrainConfig, state: TrainState) -> dict[str, float]:
     """Return the rates of the network alone: the same step and the same scoring on one batch that is already there."""
     device, stage = state.device, state.stages[0]
     batch = stage.batch
-    pictures = problem.store.batch(problem.pile[:batch])
-    labels = torch.zeros(batch, len(problem.classes), device=device)
-    ones, places = torch.ones_like(labels), torch.arange(stage.batch_pile, device=device)
+    images = dataset.store.batch(dataset.unlabeled[:batch])
+    labels = torch.zeros(batch, len(dataset.classes), device=device)
+    ones, places = torch.ones_like(labels), torch.arange(stage.batch_unlabeled, device=device)
     state.train_mode()
 
     def train(steps: int) -> None:
         for _ in range(steps):
-            state.student_step(pictures, labels, ones, places)
+            state.student_step(images, labels, ones, places)
             state.ema.update()
 
     train(5)
     train_rate = 150 * batch / seconds(lambda: train(150), device)
-    many = problem.store.batch(problem.pile[: suitable_batch(device, problem.store.shape)])
+    many = dataset.store.batch(dataset.unlabeled[: suitable_batch(device, dataset.store.shape)])
     network = state.ema.model.eval()
 
     @torch.inference_mode()
@@ -149,7 +149,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     began = time.perf_counter()
-    problem = voc_problem(arguments.voc, arguments.size, device)
+    dataset = voc_dataset(arguments.voc, arguments.size, device)
     print(f"decoded in {time.perf_counter() - began:.1f} s", flush=True)
     config = make_config(
         "paper",
@@ -161,22 +161,22 @@ def main() -> None:
         epochs=arguments.epochs,
         graphs=arguments.graphs,
     )
-    network = build_network(config.backbone, len(problem.classes), weights=config.weights, normalize=config.normalize)
-    state = TrainState(network, problem, config, device, arguments.run / "unused.safetensors")
-    results = parts_of_an_epoch(problem, config, state) | bare_rates(problem, config, state)
+    network = build_network(config.backbone, len(dataset.classes), weights=config.weights, normalize=config.normalize)
+    state = TrainState(network, dataset, config, device, arguments.run / "unused.safetensors")
+    results = parts_of_an_epoch(dataset, config, state) | bare_rates(dataset, config, state)
     results["train_share_of_bare"] = results["train_img_s"] / results["bare_train_img_s"]
     results["score_share_of_bare"] = results["score_img_s"] / results["bare_score_img_s"]
 
     if arguments.cache is not None:
-        paths = [Path(name) for name in problem.names]
-        results["streamed_train_img_s"] = streamed_rate(problem, config, state, paths, arguments.cache)
+        paths = [Path(name) for name in dataset.names]
+        results["streamed_train_img_s"] = streamed_rate(dataset, config, state, paths, arguments.cache)
         results["streamed_share_of_resident"] = results["streamed_train_img_s"] / results["train_img_s"]
 
     decoded = []
     original = decode.decode
     decode.decode = lambda *a, **k: decoded.append(a) or original(*a, **k)  # type: ignore[func-returns-value]
     shutil.rmtree(arguments.run, ignore_errors=True)
-    run = run_training(problem, config, arguments.run, device=device)
+    run = run_training(dataset, config, arguments.run, device=device)
     results["decoded_after_start"] = len(decoded)
     results["run_epoch_s"] = [round(line["seconds"], 2) for line in run.log]  # type: ignore[assignment]
     results["run_total_s"] = run.metrics["seconds"]

@@ -3,8 +3,8 @@
     python benchmarks/features.py FOLDER [--seeds 10] [--out table.md]
 
 FOLDER holds ``emotions.npz``, ``scene.npz`` and ``yeast.npz`` with ``X_train, Y_train, X_test, Y_test``. Of the
-training rows a random 5, 10 or 20 % keep their labels, the rest are the pile; mAP is measured on the test rows. All see
-the same features, standardised on the training rows, labelled or not.
+training rows a random 5, 10 or 20 % keep their labels, the rest are the unlabeled set; mAP is measured on the test
+rows. All see the same features, standardized on the training rows, labeled or not.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def per_class(fit: Callable[[np.ndarray], object], y: np.ndarray, test: np.ndarr
 def estimator(method: str, used: list[bool]) -> Scores:
     def run(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> np.ndarray:
         model = ts.TagSpreadClassifier(method).fit(x, y)
-        used.append(model.pile_weight_ > 0)
+        used.append(model.unlabeled_weight_ > 0)
         found: np.ndarray = model.decision_function(test)
         return found
 
@@ -65,7 +65,7 @@ def estimator(method: str, used: list[bool]) -> Scores:
 
 
 def measure(data: dict[str, np.ndarray], share: float, seeds: int) -> tuple[dict[str, np.ndarray], float]:
-    """Return the mAP of each contestant per seed, and how often the estimator used the pile."""
+    """Return the mAP of each contestant per seed, and how often the estimator used the unlabeled set."""
     scaler = StandardScaler().fit(data["X_train"])
     x, test = scaler.transform(data["X_train"]), scaler.transform(data["X_test"])
     used: list[bool] = []
@@ -78,9 +78,9 @@ def measure(data: dict[str, np.ndarray], share: float, seeds: int) -> tuple[dict
     }
     found: dict[str, list[float]] = {name: [] for name in contestants}
     for seed in range(seeds):
-        labelled = np.random.default_rng(seed).permutation(len(x))[: round(share * len(x))]
+        labeled = np.random.default_rng(seed).permutation(len(x))[: round(share * len(x))]
         y = np.full(data["Y_train"].shape, -1)
-        y[labelled] = data["Y_train"][labelled]
+        y[labeled] = data["Y_train"][labeled]
         for name, scores in contestants.items():
             found[name].append(100 * ts.mean_average_precision(scores(x, y, test), data["Y_test"]))
     return {name: np.array(values) for name, values in found.items()}, float(np.mean(used))
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    warnings.simplefilter("ignore")  # classes without a labelled positive, rows that no label reaches
+    warnings.simplefilter("ignore")  # classes without a labeled positive, rows that no label reaches
     lines: list[str] = []
     for name in DATA:
         with np.load(options.folder / f"{name}.npz") as file:
@@ -100,7 +100,10 @@ def main() -> None:
         for share in SHARES:
             found, used = measure(data, share, options.seeds)
             if not lines:
-                lines += [f"| data, labelled | {' | '.join(found)} | `cap` - `bce` | pile used |", "|---" * 8 + "|"]
+                lines += [
+                    f"| data, labeled | {' | '.join(found)} | `cap` - `bce` | unlabeled set used |",
+                    "|---" * 8 + "|",
+                ]
             gain = found["tagspread, `cap`"] - found["tagspread, `bce`"]
             cells = [f"{values.mean():.1f} ± {values.std(ddof=1):.1f}" for values in (*found.values(), gain)]
             rows = round(share * len(data["X_train"]))

@@ -1,8 +1,8 @@
-"""What frozen networks see, at which picture size, alone and together: probe and CAP head, judged on training pictures.
+"""What frozen networks see, at which image size, alone and together: probe and CAP head, judged on training images.
 
     python benchmarks/frozen.py VOCdevkit/VOC2012 WEIGHTS_DIR --networks tf_efficientnet_lite2@224 resnet50_v1@288
 
-Of the training part, --dev pictures take no part at all and judge; the split is the paper's with each of --seeds. The
+Of the training part, --dev images take no part at all and judge; the split is the paper's with each of --seeds. The
 best network is joined by the one that helps it most, and so on; the best of each number is measured on val, seed 1.
 """
 
@@ -45,10 +45,12 @@ def embed(paths: list[Path], name: str, weights: Path, size: int, device: torch.
     return (seen - flat.mean(0)) / flat.std(0).clamp(min=1e-6)
 
 
-def probe_and_cap(x: Tensor, y: Tensor, labelled: np.ndarray, pile: np.ndarray, judged: np.ndarray) -> list[float]:
-    """Return the mAP of the labelled-only head and of CAP's, with fixed settings, on rows that took no part."""
-    known, unknown, test = (DenseRows(x[:, torch.from_numpy(rows).to(x.device)]) for rows in (labelled, pile, judged))
-    targets = y[torch.from_numpy(labelled).to(y.device)]
+def probe_and_cap(x: Tensor, y: Tensor, labeled: np.ndarray, unlabeled: np.ndarray, judged: np.ndarray) -> list[float]:
+    """Return the mAP of the labeled-only head and of CAP's, with fixed settings, on rows that took no part."""
+    known, unknown, test = (
+        DenseRows(x[:, torch.from_numpy(rows).to(x.device)]) for rows in (labeled, unlabeled, judged)
+    )
+    targets = y[torch.from_numpy(labeled).to(y.device)]
     settings, head = Settings(get_method("cap", keep_pos=0.6, keep_neg=0.98)), LinearHead()
     classes = tuple(map(str, range(y.shape[1])))
     alone = probe(known, targets, settings.ridge, head)
@@ -89,9 +91,9 @@ def main() -> None:
             for group in grown:
                 found = []
                 for seed in arguments.seeds:
-                    labelled, pile = paper_split(n, share, seed)
-                    order = np.random.default_rng(seed).permutation(pile)
-                    parts = labelled, order[arguments.dev :], order[: arguments.dev]
+                    labeled, unlabeled = paper_split(n, share, seed)
+                    order = np.random.default_rng(seed).permutation(unlabeled)
+                    parts = labeled, order[arguments.dev :], order[: arguments.dev]
                     found.append(probe_and_cap(together(group), y, *parts))
                 probed, spread_out = np.mean(found, axis=0).round(2).tolist()
                 tried.append({"networks": group, "p": share, "dev_probe": probed, "dev_cap": spread_out})

@@ -18,7 +18,7 @@ from tagspread.data.datasets.digits import CLASSES, digit_canvases
 from tagspread.data.images.store import TensorStore
 from tagspread.progress import Watcher
 from tagspread.train.config import TrainConfig
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.train.interrupts import Interrupted
 from tagspread.train.step import Step
 from tagspread.train.trainer import Run, run_training
@@ -31,9 +31,9 @@ class Curious(torch.nn.Module):
         super().__init__()
         self.inner = torch.nn.Linear(12, 2)
 
-    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return two logits."""
-        out: torch.Tensor = self.inner(pictures.flatten(1).float())
+        out: torch.Tensor = self.inner(images.flatten(1).float())
         return out if out.sum().item() > 1e9 else 2 * out
 
 
@@ -53,12 +53,12 @@ def train_digits(folder: Path, watcher: Watcher | None = None, resume: bool = Fa
     drawn, unseen = digit_canvases(600, 300, seed=0)
     y = np.concatenate([drawn.y, unseen.y])
     y[60:600] = -1
-    store = TensorStore(np.concatenate([drawn.pictures, unseen.pictures]), "cuda")
+    store = TensorStore(np.concatenate([drawn.images, unseen.images]), "cuda")
     rows = np.arange(900)
-    problem = Problem(store, y, CLASSES, rows[:60], rows[60:600], rows[600:])
+    dataset = Dataset(store, y, CLASSES, rows[:60], rows[60:600], rows[600:])
     quick = {"backbone": "small", "weights": "none", "flip": False, "operations": (), "cutout": 0.2, "lr": 3e-3}
     config = TrainConfig.from_dict({**quick, "warmup_epochs": 5, "epochs": 3, "precision": "fp32", **settings})
-    return run_training(problem, config, folder, watcher=watcher or Watcher(quiet=True), resume=resume)
+    return run_training(dataset, config, folder, watcher=watcher or Watcher(quiet=True), resume=resume)
 
 
 def main() -> None:

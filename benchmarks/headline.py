@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from engine import voc_problem
+from engine import voc_dataset
 
 from tagspread.bench.results import Results
 from tagspread.bench.run import Request, run_bench
@@ -55,15 +55,15 @@ def whole_cell(voc: Path, weights: Path, settings: Line) -> Line:
 
 
 def default_preset(voc: Path, network: str, weights: Path, device: torch.device, settings: Line) -> list[Line]:
-    """Train with the default preset at both labelled shares."""
+    """Train with the default preset at both labeled shares."""
     lines = []
     for share in (0.05, 0.1):
         chosen = {"backbone": network, "weights": str(weights), "seed": 1, "evaluate_every": 100, "mode": "full"}
         config = make_config("default", **(chosen | settings))
-        problem = voc_problem(voc, config.image_size, device, share, 1)
+        dataset = voc_dataset(voc, config.image_size, device, share, 1)
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
-            run = run_training(problem, config, Path(folder, "run"), device=device, watcher=Watcher(quiet=True))
+            run = run_training(dataset, config, Path(folder, "run"), device=device, watcher=Watcher(quiet=True))
             took = time.perf_counter() - began
         found, asked = round(100 * run.metrics["test"]["mAP"], 2), ASKED.get((network, share))
         lines.append(

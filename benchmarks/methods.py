@@ -2,8 +2,9 @@
 
     python benchmarks/methods.py VOCdevkit/VOC2012 resnet50_v1.safetensors [--methods cap freematch ...]
 
-An epoch here is scoring the pile and training, without evaluation. A method's own work is what it adds to a rule that
-does nothing (all targets 0): its targets, its per-step targets, and the difference of a training step with its loss.
+An epoch here is scoring the unlabeled set and training, without evaluation. A method's own work is what it adds to a
+rule that does nothing (all targets 0): its targets, its per-step targets, and the difference of a training step with
+its loss.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from engine import seconds, voc_problem
+from engine import seconds, voc_dataset
 from torch import Tensor
 
 from tagspread.methods import METHODS
-from tagspread.methods.base import Labelled, Method, SetApart, State, Targets
+from tagspread.methods.base import Labeled, Method, SetApart, State, Targets
 from tagspread.train.config import make_config
-from tagspread.train.dataset import Problem
-from tagspread.train.loop import label_pile, student_steps
+from tagspread.train.dataset import Dataset
+from tagspread.train.loop import label_unlabeled, student_steps
 from tagspread.train.state import TrainState
 from tagspread.vision.augment import Views
 from tagspread.vision.backbones import build_network
@@ -37,45 +38,45 @@ class Nothing(Method):
 
     summary: ClassVar[str] = "nothing is present"
 
-    def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
+    def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
         """Return zeros."""
         return Targets(torch.zeros_like(scores, dtype=torch.int8))
 
 
-def costs(problem: Problem, name: str, weights: str, backbone: str, device: torch.device) -> dict[str, float]:
+def costs(dataset: Dataset, name: str, weights: str, backbone: str, device: torch.device) -> dict[str, float]:
     """Return the seconds of a method's parts."""
     given: dict[str, Any] = {"backbone": backbone, "weights": weights, "batch": 32, "warmup_epochs": 0, "epochs": 4}
     config = make_config("paper", method=name, **given)
     method = METHODS[name]()
     if method.share_apart:
-        problem = problem.set_apart(method.share_apart, config.seed)
-    network = method.network(build_network(backbone, len(problem.classes), weights=weights, normalize="none"))
-    state = TrainState(network, problem, config, device, Path("unused.safetensors"))
+        dataset = dataset.set_apart(method.share_apart, config.seed)
+    network = method.network(build_network(backbone, len(dataset.classes), weights=weights, normalize="none"))
+    state = TrainState(network, dataset, config, device, Path("unused.safetensors"))
     state.begin_stage()
-    stage, labelled = state.stages[0], state.labelled_part(problem)
-    label_pile(problem, state, labelled)
+    stage, labeled = state.stages[0], state.labeled_part(dataset)
+    label_unlabeled(dataset, state, labeled)
     own: list[float] = []
     for _ in range(REPEATS):  # the rule alone, on scores that are there
-        scores, known = state.pile_scores, state.score(state.ema.model, problem.store, problem.labelled)
-        apart = SetApart(torch.from_numpy(problem.y[problem.apart]), known[: len(problem.apart)])
-        seen = replace(labelled, scores=known, apart=apart if len(problem.apart) else None)
+        scores, known = state.unlabeled_scores, state.score(state.ema.model, dataset.store, dataset.labeled)
+        apart = SetApart(torch.from_numpy(dataset.y[dataset.apart]), known[: len(dataset.apart)])
+        seen = replace(labeled, scores=known, apart=apart if len(dataset.apart) else None)
         epoch = seconds(lambda: method.new_epoch(seen, state.method_state), device)  # noqa: B023
         epoch += seconds(lambda: method.targets(scores, seen, state.method_state), device)  # noqa: B023
         if method.per_step:
-            rows = torch.arange(stage.batch_pile, device=device)
+            rows = torch.arange(stage.batch_unlabeled, device=device)
             few, held = scores[rows], state.targets_at(rows)
 
             def steps() -> None:
                 for _ in range(stage.steps):
-                    method.step_targets(few, held, labelled, state.method_state)  # noqa: B023
+                    method.step_targets(few, held, labeled, state.method_state)  # noqa: B023
 
             epoch += seconds(steps, device)
         own.append(epoch)
-    list(zip(range(5), student_steps(problem, state, stage, labelled), strict=False))  # capture, choose algorithms
-    labels = torch.zeros(stage.batch, len(problem.classes), device=device)
-    ones, places = torch.ones_like(labels), torch.arange(stage.batch_pile, device=device)
-    rows_of_step = problem.pile[: stage.batch]
-    shown = state.student.show(Views(), problem.store.batch(rows_of_step), rows_of_step, 0, True)
+    list(zip(range(5), student_steps(dataset, state, stage, labeled), strict=False))  # capture, choose algorithms
+    labels = torch.zeros(stage.batch, len(dataset.classes), device=device)
+    ones, places = torch.ones_like(labels), torch.arange(stage.batch_unlabeled, device=device)
+    rows_of_step = dataset.unlabeled[: stage.batch]
+    shown = state.student.show(Views(), dataset.store.batch(rows_of_step), rows_of_step, 0, True)
 
     def train() -> None:
         for _ in range(STEPS):
@@ -84,8 +85,8 @@ def costs(problem: Problem, name: str, weights: str, backbone: str, device: torc
     step = min(seconds(train, device) for _ in range(REPEATS)) / STEPS
     state.step = 0
     state.schedules[0].last_epoch = 0
-    training = seconds(lambda: list(student_steps(problem, state, stage, labelled)), device)
-    scoring = seconds(lambda: state.score(state.ema.model, problem.store, problem.pile), device)
+    training = seconds(lambda: list(student_steps(dataset, state, stage, labeled)), device)
+    scoring = seconds(lambda: state.score(state.ema.model, dataset.store, dataset.unlabeled), device)
     return {"rule_s": min(own), "step_s": step, "steps": stage.steps, "train_s": training, "score_s": scoring}
 
 
@@ -98,15 +99,15 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     METHODS["nothing"] = Nothing
-    wanted = arguments.methods or [n for n, kind in METHODS.items() if kind.uses_pile and not kind.on_features]
-    problem = voc_problem(arguments.voc, 224, device)
+    wanted = arguments.methods or [n for n, kind in METHODS.items() if kind.uses_unlabeled and not kind.on_features]
+    dataset = voc_dataset(arguments.voc, 224, device)
     found: dict[str, dict[str, float]] = {}
     for name in ["nothing", *(n for n in wanted if n != "nothing")]:
-        found[name] = costs(problem, name, arguments.weights, arguments.backbone, device)
+        found[name] = costs(dataset, name, arguments.weights, arguments.backbone, device)
         plain, now = found["nothing"], found[name]
         own = now["rule_s"] + now["steps"] * max(0.0, now["step_s"] - plain["step_s"])
         now["own_share"] = own / (plain["train_s"] + plain["score_s"])
-        # a method that labels per step scores the pile while it trains, not before
+        # a method that labels per step scores the unlabeled set while it trains, not before
         whole = now["train_s"] + (0.0 if METHODS[name].per_step else now["score_s"])
         now["epoch_over_plain"] = whole / (plain["train_s"] + plain["score_s"])
         print(

@@ -3,8 +3,8 @@
     python benchmarks/million.py                       250,000, 500,000 and 1,000,000 rows x 256 features, 100 classes
     python benchmarks/million.py --rows 20000 40000    other sizes
 
-Each size runs in a process of its own, so that its peak memory is its own; 1 % of the rows are labelled. The pile is
-given its full weight, so that every row takes part whatever cross-validation says of it.
+Each size runs in a process of its own, so that its peak memory is its own; 1 % of the rows are labeled. The unlabeled
+set is given its full weight, so that every row takes part whatever cross-validation says of it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import torch
 
 import tagspread as ts
 
-FEATURES, CLASSES, LABELLED, TEST_ROWS, AT_ONCE = 256, 100, 0.01, 20_000, 50_000
+FEATURES, CLASSES, LABELED, TEST_ROWS, AT_ONCE = 256, 100, 0.01, 20_000, 50_000
 
 
-def problem(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def dataset(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return features and labels: each class shifts its rows along a direction of its own."""
     rng, fixed = np.random.default_rng(seed), np.random.default_rng(0)
     directions = fixed.normal(size=(CLASSES, FEATURES)).astype(np.float32) / 4
@@ -44,15 +44,15 @@ def peak_gigabytes() -> float:
 
 def run(rows: int, threads: int, answer: Connection) -> None:
     torch.set_num_threads(threads)
-    x, y = problem(rows, seed=1)
-    y[round(rows * LABELLED) :] = -1
+    x, y = dataset(rows, seed=1)
+    y[round(rows * LABELED) :] = -1
     before = peak_gigabytes()
     wall, cpu = time.perf_counter(), time.process_time()
-    model = ts.TagSpreadClassifier(pile_weight=1.0).fit(x, y)
+    model = ts.TagSpreadClassifier(unlabeled_weight=1.0).fit(x, y)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     peak = peak_gigabytes()
-    test_x, test_y = problem(TEST_ROWS, seed=2)
-    alone = ts.TagSpreadClassifier("bce").fit(x[: round(rows * LABELLED)], y[: round(rows * LABELLED)])
+    test_x, test_y = dataset(TEST_ROWS, seed=2)
+    alone = ts.TagSpreadClassifier("bce").fit(x[: round(rows * LABELED)], y[: round(rows * LABELED)])
     both = (100 * m.score(test_x, test_y) for m in (alone, model))
     answer.send((wall, cpu, before, peak, model.n_iter_, *both))
 
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[250_000, 500_000, 1_000_000])
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    print("| rows | wall s | CPU s | peak GB (before the fit) | rounds | mAP labelled alone, with the pile |")
+    print("| rows | wall s | CPU s | peak GB (before the fit) | rounds | mAP labeled alone, with the unlabeled set |")
     print("|---|---|---|---|---|---|")
     spawn = multiprocessing.get_context("spawn")
     for rows in options.rows:

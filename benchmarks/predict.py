@@ -1,7 +1,7 @@
-"""How much of the bare network's rate is left when pictures go in and tags come out.
+"""How much of the bare network's rate is left when images go in and tags come out.
 
     python benchmarks/predict.py                            on this machine: the GPU if there is one, else the CPU
-    python benchmarks/predict.py --pictures 64 --backbone resnet18
+    python benchmarks/predict.py --images 64 --backbone resnet18
 
 Bare is the network alone, on one batch that is on the device already, over and over. Against it: ``Tagger.predict`` of
 an array in memory, and of JPEG files (500 x 375, as Pascal VOC's are) that are decoded on the way. Weights are random,
@@ -40,7 +40,7 @@ def make_tagger(backbone: str, size: int, device: torch.device) -> Tagger:
 
 
 def write_photos(folder: Path, count: int) -> list[Path]:
-    """Write pictures of smooth noise, which JPEG packs about as well as photographs."""
+    """Write images of smooth noise, which JPEG packs about as well as photographs."""
     rng = np.random.default_rng(0)
     files = []
     for k in range(count):
@@ -58,24 +58,24 @@ def bare(tagger: Tagger, batch: torch.Tensor, count: int) -> None:
     out.float().cpu()
 
 
-def rate(work: Callable[[], object], pictures: int) -> float:
+def rate(work: Callable[[], object], images: int) -> float:
     begun = time.perf_counter()
     work()
-    return pictures / (time.perf_counter() - begun)
+    return images / (time.perf_counter() - begun)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backbone", default="resnet50")
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--pictures", type=int, help="default: 8,192 on a GPU, 128 on a CPU")
+    parser.add_argument("--images", type=int, help="default: 8,192 on a GPU, 128 on a CPU")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()
     device = choose_device(given.device)
     gpu = device.type == "cuda"
     batch_size = min(MOST_AT_A_TIME, suitable_batch(device, (3, given.size, given.size)))
-    count = -(-(given.pictures or (8192 if gpu else 128)) // batch_size) * batch_size
+    count = -(-(given.images or (8192 if gpu else 128)) // batch_size) * batch_size
     tagger = make_tagger(given.backbone, given.size, device)
     shape = (count, 3, given.size, given.size)
     array = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
@@ -93,12 +93,12 @@ def main() -> None:
             work()
         best = dict.fromkeys(works, 0.0)
         for _ in range(given.rounds):
-            for name, (pictures, work) in works.items():
-                best[name] = max(best[name], rate(work, pictures))
+            for name, (images, work) in works.items():
+                best[name] = max(best[name], rate(work, images))
     where = torch.cuda.get_device_name() if gpu else f"CPU, {torch.get_num_threads()} threads"
-    print(f"{given.backbone} at {given.size} px, {count:,} pictures, batches of {batch_size}, {where}")
+    print(f"{given.backbone} at {given.size} px, {count:,} images, batches of {batch_size}, {where}")
     for name, value in best.items():
-        print(f"{name:15} {value:9,.1f} pictures/s  {value / best['bare']:6.1%} of bare")
+        print(f"{name:15} {value:9,.1f} images/s  {value / best['bare']:6.1%} of bare")
 
 
 if __name__ == "__main__":

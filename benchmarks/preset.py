@@ -1,13 +1,14 @@
-"""Try settings of the default preset on VOC, judged on training pictures that take no part, never by the test part.
+"""Try settings of the default preset on VOC, judged on training images that take no part, never by the test part.
 
     python benchmarks/preset.py VOCdevkit/VOC2012 tf_efficientnet_lite2 WEIGHTS --p 0.05 --seed 2 \
         --try '{}' --try '{"epochs": 18}' [--val]
 
-Each --try is a JSON object of settings on top of the preset. --dev pictures of the pile are taken out of it, and the
-EMA network of the last epoch is measured on them: as it is, with the mean over each picture and its mirror image, and
+Each --try is a JSON object of settings on top of the preset. --dev images of the unlabeled set are taken out of it, and
+the
+EMA network of the last epoch is measured on them: as it is, with the mean over each image and its mirror image, and
 with a head fitted anew on its features. With --val nothing is taken out and the first is measured on the test part, for
-settings that were fixed before. With --scores the logits that the finished network gives to pile and judged part are
-left in a folder, for ``team.py`` and for networks that are taught by others.
+settings that were fixed before. With --scores the logits that the finished network gives to unlabeled set and judged
+part are left in a folder, for ``team.py`` and for networks that are taught by others.
 """
 
 from __future__ import annotations
@@ -23,44 +24,46 @@ from pathlib import Path
 import attempts  # noqa: F401  # names that --try may ask for
 import numpy as np
 import torch
-from engine import voc_problem
+from engine import voc_dataset
 
 from tagspread.core.metrics import mean_average_precision
 from tagspread.methods import get_method
-from tagspread.methods.base import Labelled
+from tagspread.methods.base import Labeled
 from tagspread.progress import Watcher
 from tagspread.run.artefact import load_network, read_artefact
 from tagspread.train.config import TrainConfig, make_config
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.train.head import fit_head
 from tagspread.train.scoring import score
 from tagspread.train.trainer import Run, run_training
 
 
-def variants(run: Run, problem: Problem, config: TrainConfig, device: torch.device) -> dict[str, float]:
+def variants(run: Run, dataset: Dataset, config: TrainConfig, device: torch.device) -> dict[str, float]:
     """Return what mirror images and a second fit of the head would make of the finished network."""
     network = load_network(read_artefact(run.path), device)
-    truth = torch.from_numpy(problem.y[problem.test]).to(device)
+    truth = torch.from_numpy(dataset.y[dataset.test]).to(device)
 
     def measured(flips: bool) -> float:
-        found = score(network, problem.store, problem.test, device=device, flips=flips)
+        found = score(network, dataset.store, dataset.test, device=device, flips=flips)
         return round(100 * mean_average_precision(found, truth), 2)
 
     figures = {"mirrored": measured(True)}
     method = get_method(config.method, **config.method_options)
-    known = Labelled(torch.from_numpy(problem.y[problem.labelled]), problem.classes, pile_size=len(problem.pile))
-    fit_head(network, problem, config, method, method.start(known), device, lambda: None)
+    known = Labeled(
+        torch.from_numpy(dataset.y[dataset.labeled]), dataset.classes, unlabeled_size=len(dataset.unlabeled)
+    )
+    fit_head(network, dataset, config, method, method.start(known), device, lambda: None)
     return figures | {"fitted_anew": measured(False)}
 
 
-def leave_scores(run: Run, problem: Problem, device: torch.device, folder: Path, name: str) -> None:
-    """Write down what the finished network says of the pile and of the judged part, and what the latter really has."""
+def leave_scores(run: Run, dataset: Dataset, device: torch.device, folder: Path, name: str) -> None:
+    """Write the finished network's logits of the unlabeled and the judged rows, and the labels of the latter."""
     network = load_network(read_artefact(run.path), device)
     folder.mkdir(parents=True, exist_ok=True)
-    for part, rows in (("pile", problem.pile), ("judged", problem.test)):
-        found = score(network, problem.store, rows, device=device, flips=True)
+    for part, rows in (("unlabeled", dataset.unlabeled), ("judged", dataset.test)):
+        found = score(network, dataset.store, rows, device=device, flips=True)
         np.save(folder / f"{name}-{part}.npy", found.cpu().numpy())
-    np.save(folder / "truth.npy", problem.y[problem.test])
+    np.save(folder / "truth.npy", dataset.y[dataset.test])
 
 
 def main() -> None:
@@ -77,17 +80,17 @@ def main() -> None:
     parser.add_argument("--scores", type=Path)
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    problems: dict[int, Problem] = {}
+    problems: dict[int, Dataset] = {}
     lines: list[dict[str, object]] = []
     for text in arguments.tries:
         settings = {"backbone": arguments.backbone, "weights": arguments.weights, "seed": arguments.seed}
         config = make_config("default", evaluate_every=100, mode="full", **(settings | json.loads(text)))
         if (size := config.image_size) not in problems:
-            problem = voc_problem(arguments.voc, size, device, arguments.p, arguments.seed)
+            dataset = voc_dataset(arguments.voc, size, device, arguments.p, arguments.seed)
             if not arguments.val:
-                order = np.random.default_rng(arguments.seed).permutation(problem.pile)
-                problem = replace(problem, pile=order[arguments.dev :], test=order[: arguments.dev])
-            problems = {size: problem}  # one size at a time in memory
+                order = np.random.default_rng(arguments.seed).permutation(dataset.unlabeled)
+                dataset = replace(dataset, unlabeled=order[arguments.dev :], test=order[: arguments.dev])
+            problems = {size: dataset}  # one size at a time in memory
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
             run = run_training(problems[size], config, Path(folder, "run"), device=device, watcher=Watcher(quiet=True))
@@ -101,7 +104,7 @@ def main() -> None:
             "seed": arguments.seed,
             "settings": json.loads(text),
             "part": "val" if arguments.val else f"{arguments.dev} of train",
-            "labelled_only": round(100 * run.metrics["labelled_only"]["mAP"], 2),
+            "labeled_only": round(100 * run.metrics["labeled_only"]["mAP"], 2),
             "map": round(100 * run.metrics["test"]["mAP"], 2),
             "interval_90": [round(100 * end, 2) for end in run.metrics["test"]["interval_90"]],
             "seconds": seconds,

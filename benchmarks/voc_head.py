@@ -1,8 +1,8 @@
-"""`--mode head` on VOC: CAP against its own labelled-only probe, settings chosen on the labelled pictures alone.
+"""`--mode head` on VOC: CAP against its own labeled-only probe, settings chosen on the labeled images alone.
 
     python benchmarks/voc_head.py VOCdevkit/VOC2012 tf_efficientnet_lite2 WEIGHTS --cache DIR [--size 288]
 
-One ordinary run of the default preset per labelled share and seed, measured on val. The features are embedded by the
+One ordinary run of the default preset per labeled share and seed, measured on val. The features are embedded by the
 first run and kept in --cache; the time after that is each run's own.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from engine import voc_problem
+from engine import voc_dataset
 
 from tagspread.data.split import paper_split
 from tagspread.train.config import make_config
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("backbone")
     parser.add_argument("weights")
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--size", type=int, help="side of the pictures; the preset's own if not given")
+    parser.add_argument("--size", type=int, help="side of the images; the preset's own if not given")
     parser.add_argument("--p", type=float, nargs="+", default=[0.05, 0.1])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     arguments = parser.parse_args()
@@ -39,20 +39,23 @@ def main() -> None:
     size = {} if arguments.size is None else {"image_size": arguments.size}
     network = {"backbone": arguments.backbone, "weights": arguments.weights}
     config = make_config("default", mode="head", **network, **size)
-    problem = voc_problem(arguments.voc, config.image_size, device)
-    count, lines = len(problem.labelled) + len(problem.pile), []
+    dataset = voc_dataset(arguments.voc, config.image_size, device)
+    count, lines = len(dataset.labeled) + len(dataset.unlabeled), []
     for share in arguments.p:
         found = []
         for seed in arguments.seeds:
-            labelled, pile = paper_split(count, share, seed)
-            split = replace(problem, labelled=labelled, pile=pile)
+            labeled, unlabeled = paper_split(count, share, seed)
+            split = replace(dataset, labeled=labeled, unlabeled=unlabeled)
             with tempfile.TemporaryDirectory() as folder:
                 began = time.perf_counter()
                 run = run_training(
                     split, replace(config, seed=seed), Path(folder, "run"), device=device, cache=arguments.cache
                 )
                 whole = time.perf_counter() - began
-            both = (run.metrics.get("labelled_only", run.metrics["test"]), run.metrics["test"])  # one, without the pile
+            both = (
+                run.metrics.get("labeled_only", run.metrics["test"]),
+                run.metrics["test"],
+            )  # one, without the unlabeled set
             found.append(tuple(100 * figures["mAP"] for figures in both))
             line = {"p": share, "seed": seed, "probe": round(found[-1][0], 2), "cap": round(found[-1][1], 2)}
             line |= {"seconds": round(whole, 1), "fit_s": round(run.metrics["seconds"], 1)}

@@ -3,7 +3,7 @@
     pip install 'tagspread[offline]'
     python examples/photos.py
 
-The pictures here are drawn: canvases with several handwritten digits each, of which a tenth are tagged.
+The images here are drawn: canvases with several handwritten digits each, of which a tenth are tagged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tagspread.demo import DemoSize, export_folder
 
 
 def main() -> None:
-    """Train on a folder and a CSV, tag the pictures of another folder."""
+    """Train on a folder and a CSV, tag the images of another folder."""
     with tempfile.TemporaryDirectory() as place:
         photos = Path(place, "photos")
         export_folder(photos, DemoSize(canvases=400, test=100), seed=0)  # your folder and your labels.csv go here
@@ -32,7 +32,7 @@ def main() -> None:
             flip=False,  # a mirrored digit is no digit; photographs may be mirrored
             quiet=True,
         )
-        print(f"mAP {100 * run.metrics['test']['mAP']:.1f} on pictures that were not trained on")
+        print(f"mAP {100 * run.metrics['test']['mAP']:.1f} on images that were not trained on")
 
         names = ["train-00399.png", "test-00000.png"]
         found = ts.load(run.path).predict([photos / name for name in names])

@@ -1,4 +1,4 @@
-"""Tag pictures with an exported file, without tagspread or PyTorch: python run_onnx.py tags.onnx photo.jpg ..."""
+"""Tag images with an exported file, without tagspread or PyTorch: python run_onnx.py tags.onnx photo.jpg ..."""
 
 import json
 import sys
@@ -14,6 +14,6 @@ classes, thresholds = np.array(about["classes"]), np.array(about["thresholds"], 
 height, width = about["image_size"]
 for file in files:
     photo = ImageOps.exif_transpose(Image.open(file)).convert("RGB")
-    picture = np.asarray(photo.resize((width, height), Image.Resampling.BILINEAR))  # or leave that to the file
-    probabilities = session.run(None, {"pictures": picture[None]})[0][0]
+    image = np.asarray(photo.resize((width, height), Image.Resampling.BILINEAR))  # or leave that to the file
+    probabilities = session.run(None, {"images": image[None]})[0][0]
     print(file, *classes[probabilities >= thresholds], sep="\t")

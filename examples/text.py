@@ -42,7 +42,7 @@ def main() -> None:
         print(f"{name}: mAP {100 * model.score(test_texts, test_y):.1f}")
 
     tagger = model[-1]
-    print(f"chosen: {tagger.settings_.method}, an untagged text weighs {tagger.pile_weight_:g}")
+    print(f"chosen: {tagger.settings_.method}, an untagged text weighs {tagger.unlabeled_weight_:g}")
     for text, tags in zip(test_texts[:3], model.predict(test_texts[:3]), strict=True):
         print([TOPICS[k] for k in np.flatnonzero(tags)], "<-", text[:60], "...")
 

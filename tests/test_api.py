@@ -43,12 +43,12 @@ def half(drawn):
 
 @pytest.fixture
 def folder(tmp_path, drawn):
-    """Pictures with tags that a terminal might take for commands, joined in a way of their own."""
-    top = tmp_path / "pictures"
+    """Images with tags that a terminal might take for commands, joined in a way of their own."""
+    top = tmp_path / "images"
     top.mkdir()
     lines = ["image,tags"]
-    for i, picture in enumerate(drawn.pictures):
-        Image.fromarray(picture.transpose(1, 2, 0)).save(top / f"{i:02}.png")
+    for i, image in enumerate(drawn.images):
+        Image.fromarray(image.transpose(1, 2, 0)).save(top / f"{i:02}.png")
         lines.append(f"{i:02}.png," + ";".join(name for name, on in zip(TAGS, drawn.y[i, :3], strict=True) if on))
     (top / "labels.csv").write_text("\n".join(lines[:31]))
     (top / "test.csv").write_text("\n".join([lines[0], *lines[31:51]]))
@@ -62,16 +62,16 @@ def tagspread(*words):
 
 
 def test_a_run_stands_for_its_folder(drawn, half, tmp_path):
-    run = ts.train(drawn.pictures, half, tmp_path / "run", **QUICK)
+    run = ts.train(drawn.images, half, tmp_path / "run", **QUICK)
     assert ts.load(run, device="cpu").classes == ("class 0", "class 1", "class 2")
 
 
 @pytest.mark.parametrize("classes", [[0, 1, 2], ["a", "", "b"], ["a", "a", "b"], "abc"])
 def test_classes_that_are_no_names_are_refused_before_a_run_is_replaced(classes, drawn, half, tmp_path):
-    run = ts.train(drawn.pictures, half, tmp_path / "run", **QUICK)
+    run = ts.train(drawn.images, half, tmp_path / "run", **QUICK)
     before = (run.path / "labels.json").read_bytes()
     with pytest.raises(TagspreadError, match="give a list of different names"):
-        ts.train(drawn.pictures, half, run.path, classes=classes, overwrite=True, **QUICK)
+        ts.train(drawn.images, half, run.path, classes=classes, overwrite=True, **QUICK)
     assert (run.path / "labels.json").read_bytes() == before
 
 
@@ -84,13 +84,13 @@ def test_classes_that_are_no_names_are_refused_before_a_run_is_replaced(classes,
         ({"loss_options": {"gama": 1}}, "has no option 'gama'"),
     ],
 )
-def test_options_are_looked_at_before_pictures_are(settings, words, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(api, "problem_from_folder", None)
+def test_options_are_looked_at_before_images_are(settings, words, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(api, "dataset_from_folder", None)
     with pytest.raises(TagspreadError, match=words):
         ts.train(folder, folder / "labels.csv", tmp_path / "run", **(QUICK | settings))
 
 
-def test_a_test_picture_under_another_name_is_still_that_picture(folder, tmp_path):
+def test_a_test_image_under_another_name_is_still_that_image(folder, tmp_path):
     (folder / "linked.png").symlink_to(folder / "03.png")
     (tmp_path / "test.csv").write_text("image,tags\nlinked.png,[/b]\n")
     with pytest.raises(TagspreadError, match=r"both name .*linked\.png"):
@@ -110,21 +110,21 @@ def test_a_run_begun_with_a_relative_file_of_weights_is_gone_on_with_from_anywhe
     with monkeypatch.context() as patch:
         patch.setattr(loop, "evaluate", stop)
         with pytest.raises(Interrupted):
-            ts.train(drawn.pictures, half, tmp_path / "run", **settings)
+            ts.train(drawn.images, half, tmp_path / "run", **settings)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     settings["weights"] = str(tmp_path / "w.safetensors")
     shutil.move(tmp_path / "w.safetensors", tmp_path / "gone.safetensors")  # the checkpoint has all it needs
-    assert len(ts.train(drawn.pictures, half, tmp_path / "run", resume=True, **settings).log) == 2
+    assert len(ts.train(drawn.images, half, tmp_path / "run", resume=True, **settings).log) == 2
 
 
 def test_tags_are_shown_as_they_are_and_tables_read_as_in_training(folder, tmp_path):
     options = {"delimiter": ";"}
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", table_options=options, **QUICK)
-    for words in (["evaluate", run.path, "--labels", folder / "test.csv", "--samples", 2], ["ledger", run.path]):
+    for words in (["evaluate", run.path, "--labels", folder / "test.csv", "--samples", 2], ["pseudo-labels", run.path]):
         said = tagspread(*words)
         assert all(name in said for name in TAGS)
-    tagspread("decide", run.path, "--labels", folder / "test.csv", "--policy", "match")
+    tagspread("thresholds", run.path, "--labels", folder / "test.csv", "--policy", "match")
     tagspread("predict", run.path, folder, "--fill", folder / "labels.csv", "-o", tmp_path / "filled.csv", "--top", 2)
     assert ";" in (tmp_path / "filled.csv").read_text().splitlines()[-1]
     assert "|" not in (tmp_path / "filled.csv").read_text()
@@ -140,7 +140,7 @@ def test_columns_are_found_as_in_training(folder, tmp_path):
     run = ts.train(folder, odd, tmp_path / "run", table_options=options, **QUICK)
     for table in (test, folder / "test.csv"):
         tagspread("evaluate", run.path, "--labels", table, "--samples", 2)
-        tagspread("decide", run.path, "--labels", table, "--policy", "match")
+        tagspread("thresholds", run.path, "--labels", table, "--policy", "match")
         tagspread("report", run.path, "--labels", table, "--overwrite")
     tagspread("predict", run.path, folder, "--fill", odd, "-o", tmp_path / "filled.csv", "--top", 2)
     filled = (tmp_path / "filled.csv").read_text()
@@ -150,18 +150,18 @@ def test_columns_are_found_as_in_training(folder, tmp_path):
 
 def test_a_frame_of_labels_names_the_classes(drawn, half, tmp_path):
     frame = pd.DataFrame(half, columns=["a", "b", "c"])
-    run = ts.train(drawn.pictures, frame, tmp_path / "run", **QUICK)
+    run = ts.train(drawn.images, frame, tmp_path / "run", **QUICK)
     assert ts.load(run, device="cpu").classes == ("a", "b", "c")
-    test = {"test_images": drawn.pictures[:20], "test_labels": pd.DataFrame(half[:20], columns=["b", "a", "c"])}
+    test = {"test_images": drawn.images[:20], "test_labels": pd.DataFrame(half[:20], columns=["b", "a", "c"])}
     with pytest.raises(TagspreadError, match="other columns than labels"):
-        ts.train(drawn.pictures, frame, tmp_path / "other", **test, **QUICK)
+        ts.train(drawn.images, frame, tmp_path / "other", **test, **QUICK)
 
 
 def test_files_that_are_trained_on_are_not_tested_on(drawn, half, tmp_path):
     files = []
-    for k, picture in enumerate(drawn.pictures):
+    for k, image in enumerate(drawn.images):
         files.append(tmp_path / f"{k}.png")
-        Image.fromarray(picture.transpose(1, 2, 0)).save(files[-1])
+        Image.fromarray(image.transpose(1, 2, 0)).save(files[-1])
     linked = tmp_path / "linked.png"
     linked.symlink_to(files[0])
     for tested in (files[29:31], [linked, files[40]]):
@@ -171,14 +171,14 @@ def test_files_that_are_trained_on_are_not_tested_on(drawn, half, tmp_path):
     with pytest.raises(TagspreadError, match=r"0\.png is given twice, with labels that contradict each other"):
         ts.train([*files, files[0]], both, tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()
-    # the same file twice with the same labels, and tested on what was in the pile, is the user's business
+    # the same file twice with the same labels, and tested on what was in the unlabeled set, is the user's business
     more = {"test_images": files[40:50], "test_labels": drawn.y[40:50, :3]}
     ts.train([*files, files[0]], np.concatenate([half, half[:1]]), tmp_path / "run", **more, **QUICK)
 
 
 def test_paths_may_come_one_by_one_and_options_of_tables_have_their_place(drawn, half, tmp_path):
-    for k, picture in enumerate(drawn.pictures):
-        Image.fromarray(picture.transpose(1, 2, 0)).save(tmp_path / f"{k:02}.png")
+    for k, image in enumerate(drawn.images):
+        Image.fromarray(image.transpose(1, 2, 0)).save(tmp_path / f"{k:02}.png")
     run = ts.train((tmp_path / f"{k:02}.png" for k in range(60)), half, tmp_path / "run", **QUICK)
     assert len(run.log) == 2
     with pytest.raises(TagspreadError, match=r"give it as table_options=\{'image_column': \.\.\.\}"):
@@ -186,14 +186,14 @@ def test_paths_may_come_one_by_one_and_options_of_tables_have_their_place(drawn,
 
 
 def test_arrays_that_are_trained_on_and_tested_on_are_counted(drawn, half, tmp_path, capsys):
-    more = {"test_images": drawn.pictures[25:35], "test_labels": drawn.y[25:35, :3]}
-    ts.train(drawn.pictures, half, tmp_path / "run", **more, **QUICK | {"quiet": False})
+    more = {"test_images": drawn.images[25:35], "test_labels": drawn.y[25:35, :3]}
+    ts.train(drawn.images, half, tmp_path / "run", **more, **QUICK | {"quiet": False})
     said = " ".join(capsys.readouterr().out.split())
-    assert "note: 5 of 10 test_images are among the labelled images, too" in said
+    assert "note: 5 of 10 test_images are among the labeled images, too" in said
 
 
 def test_a_run_that_is_replaced_is_there_until_the_new_one_is(drawn, half, tmp_path, monkeypatch):
-    run = ts.train(drawn.pictures, half, tmp_path / "run", **QUICK)
+    run = ts.train(drawn.images, half, tmp_path / "run", **QUICK)
     before = (run.path / "ema.safetensors").read_bytes()
     (run.path / "mine.txt").write_text("mine")
 
@@ -204,12 +204,12 @@ def test_a_run_that_is_replaced_is_there_until_the_new_one_is(drawn, half, tmp_p
         with monkeypatch.context() as patch:
             patch.setattr(loop, "student_steps", stop)
             with pytest.raises(Interrupted, match="run"):
-                ts.train(drawn.pictures, half, run.path, overwrite=True, **QUICK)
+                ts.train(drawn.images, half, run.path, overwrite=True, **QUICK)
     assert (run.path / "previous" / "ema.safetensors").read_bytes() == before
     assert ts.load(run.path / "previous", device="cpu").classes == ("class 0", "class 1", "class 2")
     with pytest.raises(TagspreadError, match=r"The run that it replaces is in .*previous"):
         ts.load(run.path)
-    ts.train(drawn.pictures, half, run.path, resume=True, **QUICK)
+    ts.train(drawn.images, half, run.path, resume=True, **QUICK)
     assert not (run.path / "previous").exists()
     assert (run.path / "mine.txt").read_text() == "mine"
 
@@ -222,8 +222,8 @@ def test_tables_are_looked_for_before_weights_are_fetched(folder, tmp_path, monk
         ts.train(folder / "nowhere", folder / "labels.csv", tmp_path / "run")
 
 
-def test_where_its_test_pictures_are_is_not_known_to_a_run_from_python(drawn, half, tmp_path):
-    run = ts.train(drawn.pictures, half, tmp_path / "run", test_share=0.3, **QUICK)
+def test_where_its_test_images_are_is_not_known_to_a_run_from_python(drawn, half, tmp_path):
+    run = ts.train(drawn.images, half, tmp_path / "run", test_share=0.3, **QUICK)
     with pytest.raises(TagspreadError, match="started from Python with its own data"):
         own_test_part(ts.load(run, device="cpu"))
 
@@ -251,15 +251,15 @@ def test_a_report_reads_a_table_of_another_shape(folder, tmp_path):
     (tmp_path / "t.csv").write_text(lines)
     words = ["--tags-column", "keywords", "--delimiter", "+"]
     tagspread("report", run.path, "--labels", tmp_path / "t.csv", *words, "-o", tmp_path / "page.html")
-    assert "pictures you gave" in (tmp_path / "page.html").read_text()
+    assert "images you gave" in (tmp_path / "page.html").read_text()
 
 
-def test_few_test_pictures_per_tag_are_said(folder, tmp_path):
+def test_few_test_images_per_tag_are_said(folder, tmp_path):
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", table_options={"delimiter": ";"}, **QUICK)
     lines = (folder / "test.csv").read_text().splitlines()
     (tmp_path / "t.csv").write_text("\n".join(lines[:7]))
     said = tagspread("evaluate", run.path, "--labels", tmp_path / "t.csv", "--images", folder, "--samples", 2)
-    assert "tags are on fewer than 5 of these pictures" in said
+    assert "tags are on fewer than 5 of these images" in said
     said = tagspread("evaluate", run.path, "--labels", folder / "test.csv", "--samples", 2)
     assert "on fewer than" not in said
 

@@ -9,12 +9,12 @@ from tagspread.errors import TagspreadError
 from tagspread.progress import Watcher
 
 
-def test_acceptance_13_cap_is_ahead_of_labelled_only_in_mean_over_seeds(tmp_path):
+def test_acceptance_13_cap_is_ahead_of_labeled_only_in_mean_over_seeds(tmp_path):
     size = DemoSize(canvases=1200, test=400, warmup_epochs=25, epochs=6)
     gains = []
     for seed in range(3):
         runs = run_demo(tmp_path / str(seed), size, seed, Watcher(quiet=True))
-        asl, cap = (runs[name].metrics["test"]["mAP"] for name in ("labelled only", "CAP"))
+        asl, cap = (runs[name].metrics["test"]["mAP"] for name in ("labeled only", "CAP"))
         gains.append(cap - asl)
     assert np.mean(gains) > 0.02, gains
 
@@ -23,7 +23,7 @@ def test_the_command(tmp_path):
     command = [sys.executable, "-m", "tagspread", "demo", "--canvases", "100", "--epochs", "1", "--out", "here"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert "labelled + pile (CAP)" in result.stdout
+    assert "labeled + unlabeled (CAP)" in result.stdout
     assert (tmp_path / "here" / "cap" / "metrics.json").is_file()
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert again.returncode == 2

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import tagspread as ts
 from tagspread.cli import app
-from tagspread.data.images.decode import UnreadablePicture
+from tagspread.data.images.decode import UnreadableImage
 from tagspread.data.tables.label_table import read_table
 from tagspread.errors import Blank, Both, TagspreadError
 
@@ -37,10 +37,10 @@ def test_an_option_is_spelt_for_its_reader():
 def test_it_survives_the_way_from_another_process():
     error = pickle.loads(pickle.dumps(TagspreadError("give @cache", cache=Blank("DIR"))))
     assert (str(error), error.on_command_line) == ("give cache=DIR", "give --cache DIR")
-    picture = pickle.loads(pickle.dumps(UnreadablePicture("a.jpg", "it is empty")))
-    assert (picture.reason, str(picture)) == (
+    image = pickle.loads(pickle.dumps(UnreadableImage("a.jpg", "it is empty")))
+    assert (image.reason, str(image)) == (
         "it is empty",
-        "a.jpg cannot be read as a picture: it is empty. Replace the file or leave it out.",
+        "a.jpg cannot be read as a image: it is empty. Replace the file or leave it out.",
     )
 
 

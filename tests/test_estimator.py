@@ -19,19 +19,19 @@ import tagspread as ts
 from tagspread import TagSpreadClassifier
 
 
-def problem(rows=240, labelled=60, seed=0, classes=3):
+def dataset(rows=240, labeled=60, seed=0, classes=3):
     rng = np.random.default_rng(seed)
     y = (rng.random((rows, classes)) < 0.4).astype(int)
     x = rng.normal(size=(rows, 20)) + 3
     x[:, :classes] += 2.5 * y
     given = y.copy()
-    given[labelled:] = -1
+    given[labeled:] = -1
     return x, given, y
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    x, given, y = problem()
+    x, given, y = dataset()
     return TagSpreadClassifier().fit(x, given), x, given, y
 
 
@@ -43,7 +43,7 @@ def test_attributes(fitted):
     assert model.thresholds_.shape == (3,)
     assert model.settings_.ridge == model.ridge_
     assert len(model.trials_) > 5
-    assert {"method", "ridge", "pile_ridge", "pile_weight", "mAP", "per_fold"} == set(model.trials_[0])
+    assert {"method", "ridge", "unlabeled_ridge", "unlabeled_weight", "mAP", "per_fold"} == set(model.trials_[0])
     assert (model.transduction_[:60] == given[:60]).all()
     assert (model.labeled_iter_[:60] == 0).all()
 
@@ -57,38 +57,38 @@ def test_scores_probabilities_and_decisions_agree(fitted):
     np.testing.assert_allclose(model.decision_function(x.astype(np.float32)), logits, atol=1e-3)
 
 
-def test_the_pile_is_labelled_by_the_method():
-    x, given, _ = problem()
+def test_the_unlabeled_is_labeled_by_the_method():
+    x, given, _ = dataset()
     method = ts.get_method("cap", keep_pos=0.5)
-    model = TagSpreadClassifier(method, pile_weight=0.5, max_rounds=3, tol=0.0).fit(x, given)
+    model = TagSpreadClassifier(method, unlabeled_weight=0.5, max_rounds=3, tol=0.0).fit(x, given)
     positives = given[:60].sum(0)
     assert ((model.transduction_[60:] == 1).sum(0) == positives * 180 // 120).all()
     assert (model.transduction_[60:] == -1).any()
     assert set(model.labeled_iter_[60:]) <= {1, 2, 3}
     assert model.labeled_iter_[60:].max() == model.n_iter_ == len(model.log_)
-    assert model.pile_weight_ == 0.5
+    assert model.unlabeled_weight_ == 0.5
 
 
-def test_unlabelled_rows_inside_or_beside_are_the_same():
-    x, given, _ = problem()
-    inside = TagSpreadClassifier(pile_weight=1.0).fit(x, given)
-    beside = TagSpreadClassifier(pile_weight=1.0).fit(x[:60], given[:60], X_unlabeled=x[60:])
-    both = TagSpreadClassifier(pile_weight=1.0).fit(x[:100], given[:100], X_unlabeled=x[100:])
+def test_unlabeled_rows_inside_or_beside_are_the_same():
+    x, given, _ = dataset()
+    inside = TagSpreadClassifier(unlabeled_weight=1.0).fit(x, given)
+    beside = TagSpreadClassifier(unlabeled_weight=1.0).fit(x[:60], given[:60], X_unlabeled=x[60:])
+    both = TagSpreadClassifier(unlabeled_weight=1.0).fit(x[:100], given[:100], X_unlabeled=x[100:])
     for other in (beside, both):
         np.testing.assert_allclose(inside.coef_, other.coef_, atol=1e-5)
         assert (inside.transduction_ == other.transduction_).all()
         assert (inside.labeled_iter_ == other.labeled_iter_).all()
 
 
-def test_order_of_the_pile_does_not_matter():
-    x, given, _ = problem()
+def test_order_of_the_unlabeled_does_not_matter():
+    x, given, _ = dataset()
     order = np.concatenate([np.arange(60), 60 + np.random.default_rng(1).permutation(180)])
-    plain, mixed = (TagSpreadClassifier(pile_weight=1.0).fit(rows, given) for rows in (x, x[order]))
+    plain, mixed = (TagSpreadClassifier(unlabeled_weight=1.0).fit(rows, given) for rows in (x, x[order]))
     np.testing.assert_allclose(plain.decision_function(x), mixed.decision_function(x), atol=0.02)
     assert (plain.transduction_[order] == mixed.transduction_).mean() > 0.99
 
 
-def test_the_pile_helps_where_it_shows_the_classes():
+def test_the_unlabeled_helps_where_it_shows_the_classes():
     """Two clouds per class, hard to tell apart from a few rows in many directions, easy from many."""
     gains = []
     for seed in range(3):
@@ -104,10 +104,10 @@ def test_the_pile_helps_where_it_shows_the_classes():
 
 
 def test_sparse_is_dense():
-    x, given, _ = problem()
+    x, given, _ = dataset()
     x[np.abs(x - 3) < 1] = 0
     # one round: the last bit of a score may turn into another label, and that into other settings
-    options: dict[str, Any] = {"standardize": False, "ridge": 0.1, "pile_weight": 1.0, "max_rounds": 1}
+    options: dict[str, Any] = {"standardize": False, "ridge": 0.1, "unlabeled_weight": 1.0, "max_rounds": 1}
     options["method"] = ts.get_method("cap")
     dense = TagSpreadClassifier(**options).fit(x, given)
     for kind in (sparse.csr_array, sparse.csc_matrix):
@@ -119,7 +119,7 @@ def test_sparse_is_dense():
 
 def test_sparse_features_of_unequal_scale_are_brought_to_one():
     """What is dense would be: the offset that is not taken off is learnt."""
-    x, given, y = problem()
+    x, given, y = dataset()
     x = x * 10.0 ** np.arange(-3, -3 + x.shape[1])
     dense, thin = (TagSpreadClassifier().fit(kind(x), given) for kind in (np.asarray, sparse.csr_array))
     assert thin.score(sparse.csr_array(x), y) == pytest.approx(dense.score(x, y), abs=0.03)
@@ -128,10 +128,10 @@ def test_sparse_features_of_unequal_scale_are_brought_to_one():
 
 
 def test_features_far_from_zero_and_constant_ones():
-    x, given, y = problem()
+    x, given, y = dataset()
     moved = np.column_stack([x * 1e-3 + 1e6, np.full(len(x), 0.1)])
-    near = TagSpreadClassifier(ridge=0.1, pile_weight=1.0).fit(x, given)
-    far = TagSpreadClassifier(ridge=0.1, pile_weight=1.0).fit(moved, given)
+    near = TagSpreadClassifier(ridge=0.1, unlabeled_weight=1.0).fit(x, given)
+    far = TagSpreadClassifier(ridge=0.1, unlabeled_weight=1.0).fit(moved, given)
     assert far.score(moved, y) == pytest.approx(near.score(x, y), abs=0.01)
 
 
@@ -148,10 +148,10 @@ def test_text_in_a_pipeline():
 
 
 def test_names_of_classes_and_features():
-    x, given, _ = problem()
+    x, given, _ = dataset()
     frame = pd.DataFrame(x, columns=[f"f{i}" for i in range(20)])
     method = ts.get_method("cap", priors={"cat": 0.5})
-    model = TagSpreadClassifier(method, pile_weight=1.0).fit(
+    model = TagSpreadClassifier(method, unlabeled_weight=1.0).fit(
         frame, pd.DataFrame(given, columns=["cat", "dog", "owl"], index=range(7, 247))
     )
     assert model.classes_.tolist() == ["cat", "dog", "owl"]
@@ -169,7 +169,7 @@ def test_clone_pickle_grid_search_and_cross_validation(fitted):
     assert clone(made).get_params() == made.get_params()
     assert not hasattr(clone(model), "coef_")
     assert clone(model).set_params(ridge=0.5).ridge == 0.5
-    mixed = np.random.default_rng(0).permutation(len(x))  # every fold of the search has labelled rows
+    mixed = np.random.default_rng(0).permutation(len(x))  # every fold of the search has labeled rows
     search = GridSearchCV(TagSpreadClassifier(folds=2), {"method": ["bce", "cap"], "ridge": [0.1]}, cv=2)
     search.fit(x[mixed], given[mixed])
     assert search.best_score_ > 0.8
@@ -184,7 +184,7 @@ def test_hidden_layer():
     x = rng.normal(size=(300, 2))
     y = np.column_stack([x[:, 0] * x[:, 1] > 0, x[:, 0] > 0]).astype(int)
     given = np.where(np.arange(300)[:, None] < 150, y, -1)
-    options: dict[str, Any] = {"hidden": 16, "ridge": 1e-3, "pile_weight": 0.5, "folds": 2, "max_rounds": 1}
+    options: dict[str, Any] = {"hidden": 16, "ridge": 1e-3, "unlabeled_weight": 0.5, "folds": 2, "max_rounds": 1}
     model, again = (TagSpreadClassifier(head="mlp", **options).fit(x, given) for _ in range(2))
     assert model.score(x[150:], y[150:]) > 0.95
     assert TagSpreadClassifier(**options).fit(x, given).score(x[150:], y[150:]) < 0.85
@@ -194,7 +194,7 @@ def test_hidden_layer():
 
 
 def test_a_row_that_is_part_unknown_takes_part_with_what_is_known():
-    x, given, _ = problem()
+    x, given, _ = dataset()
     given[:20, 0] = -1
     model = TagSpreadClassifier().fit(x, given)
     assert model.class_counts_[1].tolist() == [40, 60, 60]
@@ -205,9 +205,9 @@ def test_a_row_that_is_part_unknown_takes_part_with_what_is_known():
 
 
 def test_a_class_never_seen_is_named_and_never_predicted():
-    x, given, _ = problem()
+    x, given, _ = dataset()
     given[:60, 1] = 0
-    with pytest.warns(UserWarning, match="no labelled row carries 1: .* label at least a few"):
+    with pytest.warns(UserWarning, match="no labeled row carries 1: .* label at least a few"):
         model = TagSpreadClassifier().fit(x, given)
     assert np.isinf(model.thresholds_[1])
     assert (model.predict(x)[:, 1] == 0).all()
@@ -215,22 +215,22 @@ def test_a_class_never_seen_is_named_and_never_predicted():
     assert (model.predict(x)[:, [0, 2]].sum(0) > 0).all()
 
 
-def test_all_rows_labelled_and_a_method_without_a_pile():
-    x, given, y = problem()
+def test_all_rows_labeled_and_a_method_without_a_unlabeled():
+    x, given, y = dataset()
     whole = TagSpreadClassifier().fit(x, y)
     alone = TagSpreadClassifier("bce").fit(x, y)
     np.testing.assert_allclose(whole.coef_, alone.coef_)
     assert (whole.transduction_ == y).all()
-    assert whole.pile_weight_ == 0
+    assert whole.unlabeled_weight_ == 0
     left_out = TagSpreadClassifier("bce").fit(x, given)
     assert (left_out.transduction_[60:] == -1).all()
     assert (left_out.labeled_iter_[60:] == -1).all()
 
 
-def test_very_few_labelled_rows():
-    x, given, _ = problem()
-    for labelled in (1, 2, 3):
-        few = np.where(np.arange(len(x))[:, None] < labelled, given, -1)
+def test_very_few_labeled_rows():
+    x, given, _ = dataset()
+    for labeled in (1, 2, 3):
+        few = np.where(np.arange(len(x))[:, None] < labeled, given, -1)
         few[0] = [1, 0, 1]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # classes without a positive
@@ -239,12 +239,12 @@ def test_very_few_labelled_rows():
 
 
 def test_same_answer_every_time():
-    x, given, _ = problem()
+    x, given, _ = dataset()
     first, second = (TagSpreadClassifier(random_state=3).fit(x, given) for _ in range(2))
     np.testing.assert_array_equal(first.coef_, second.coef_)
 
 
-X, Y, TRUTH = problem(rows=30, labelled=20)
+X, Y, TRUTH = dataset(rows=30, labeled=20)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ X, Y, TRUTH = problem(rows=30, labelled=20)
     [
         ({"Y": Y[:10]}, "X has 30 rows but Y has 10"),
         ({"Y": Y[:, 0]}, r"Y has shape \(30,\); give a matrix .* y.reshape"),
-        ({"Y": np.full_like(Y, -1)}, "no row of Y is labelled: all 30 rows are -1"),
+        ({"Y": np.full_like(Y, -1)}, "no row of Y is labeled: all 30 rows are -1"),
         ({"Y": np.where(Y == 1, 2, Y)}, "Unknown label type: Y holds 2 at row"),
         ({"Y": Y + 0.5}, "Unknown label type: Y holds"),
         ({"Y": np.where(Y == 1, np.nan, Y)}, "Unknown label type: Y holds nan"),
@@ -274,16 +274,16 @@ X, Y, TRUTH = problem(rows=30, labelled=20)
         ({"X_unlabeled": sparse.csr_array(X)}, "one of X and X_unlabeled is sparse"),
         ({"X": pd.DataFrame(X), "X_unlabeled": pd.DataFrame(X).iloc[:, ::-1]}, r"X_unlabeled\[X.columns\]"),
         ({"device": "gpu"}, "device 'gpu' cannot be used; give auto, cpu or cuda"),
-        ({"method": ts.get_method("mat", apart=0.5)}, "MAT sets 0.5 of the labelled rows apart"),
+        ({"method": ts.get_method("mat", apart=0.5)}, "MAT sets 0.5 of the labeled rows apart"),
         ({"method": "capp"}, "there is no method 'capp'. Did you mean 'cap'"),
         ({"method": 3}, "method is 3; give a name"),
         ({"method": "asl"}, "ASL is defined by the loss 'asl'"),
-        ({"method": "d2l"}, "D2L needs a network that is trained on pictures"),
+        ({"method": "d2l"}, "D2L needs a network that is trained on images"),
         ({"head": "deep"}, "head is 'deep'; it must be one of 'linear', 'mlp'"),
         ({"head": "mlp", "hidden": 0}, "hidden is 0; give a whole number of at least 1"),
         ({"ridge": 0}, "ridge is 0; give 'auto' or a number above 0"),
         ({"ridge": "small"}, "ridge is 'small'; give 'auto' or a number above 0"),
-        ({"pile_weight": -1}, "pile_weight is -1; give 'auto' or a number from 0 on"),
+        ({"unlabeled_weight": -1}, "unlabeled_weight is -1; give 'auto' or a number from 0 on"),
         ({"max_rounds": 0}, "max_rounds is 0; give a whole number of at least 1"),
         ({"folds": 1}, "folds is 1; give a whole number of at least 2"),
         ({"tol": "x"}, "tol is 'x'; give a share"),
@@ -307,18 +307,18 @@ def test_predicting_with_other_features(fitted):
 
 def test_numpys_whole_numbers_are_whole_numbers():
     search = GridSearchCV(
-        TagSpreadClassifier(pile_weight=0.0), {"folds": np.arange(2, 4), "max_rounds": [np.int32(2)]}, cv=KFold(2)
+        TagSpreadClassifier(unlabeled_weight=0.0), {"folds": np.arange(2, 4), "max_rounds": [np.int32(2)]}, cv=KFold(2)
     )
     assert search.fit(X, np.maximum(Y, 0)).best_params_["folds"] in (2, 3)
 
 
 def test_frames_are_scored_by_the_names_of_their_columns():
     frame = pd.DataFrame(np.maximum(Y, 0), columns=["a", "b", "c"])
-    model = TagSpreadClassifier(pile_weight=0.0).fit(X, frame)
+    model = TagSpreadClassifier(unlabeled_weight=0.0).fit(X, frame)
     assert model.score(X, frame) == model.score(X, frame.to_numpy())
     with pytest.raises(ValueError, match=r"give y\[model.classes_\]"):
         model.score(X, frame[["c", "b", "a"]])
-    unnamed = TagSpreadClassifier(pile_weight=0.0).fit(X, frame.to_numpy())
+    unnamed = TagSpreadClassifier(unlabeled_weight=0.0).fit(X, frame.to_numpy())
     assert unnamed.score(X, frame) == model.score(X, frame)
 
 

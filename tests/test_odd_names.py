@@ -1,4 +1,4 @@
-"""Files whose names are not UTF-8, as old archives bring them: they are pictures like any other."""
+"""Files whose names are not UTF-8, as old archives bring them: they are images like any other."""
 
 import csv
 import json
@@ -16,22 +16,22 @@ from tagspread.data.datasets.digits import CLASSES, digit_canvases
 from tagspread.data.tables.label_table import LabelTable, read_table
 from tagspread.errors import TagspreadError
 from tagspread.predict.fill import fill_table
-from tagspread.run.pseudo_labels import read_ledger
+from tagspread.run.pseudo_labels import read_pseudo_labels
 
 ODD = os.fsdecode(b"caf\xe9.png")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    top = tmp_path_factory.mktemp("pictures")
+    top = tmp_path_factory.mktemp("images")
     drawn = digit_canvases(40, 1, seed=0)[0]
     names = [f"{i:02}.png" for i in range(39)] + [ODD]
     try:
-        for name, picture in zip(names, drawn.pictures, strict=True):
-            Image.fromarray(picture.transpose(1, 2, 0)).save(top / name)
+        for name, image in zip(names, drawn.images, strict=True):
+            Image.fromarray(image.transpose(1, 2, 0)).save(top / name)
     except (OSError, UnicodeError):
         pytest.skip("this file system has no such names")
-    (top / os.fsdecode(b"br\xf6ken.png")).write_bytes(b"no picture")
+    (top / os.fsdecode(b"br\xf6ken.png")).write_bytes(b"no image")
     with (top / "labels.csv").open("w", newline="") as file:
         tags = ["|".join(name for name, on in zip(CLASSES, row, strict=True) if on) for row in drawn.y]
         csv.writer(file).writerows([("image", "tags"), *zip(names[:20], tags[:20], strict=True)])
@@ -52,14 +52,14 @@ def tagspread(*arguments):
 
 
 def test_they_are_learnt_from_and_stay_themselves(run):
-    assert ODD in [picture.name for picture in read_ledger(run)]
+    assert ODD in [image.name for image in read_pseudo_labels(run)]
     assert b"caf\xe9.png" in (run / "pseudo_labels.csv").read_bytes()
 
 
 def test_they_are_handed_out_and_come_back(run, folder, tmp_path):
-    assert tagspread("ledger", run, "--label-studio", tmp_path / "tasks.json")[0] == 0
+    assert tagspread("pseudo-labels", run, "--label-studio", tmp_path / "tasks.json")[0] == 0
     tasks = json.loads((tmp_path / "tasks.json").read_text(encoding="utf-8"))
-    (task,) = [task for task in tasks if task["data"]["picture"] == ODD]
+    (task,) = [task for task in tasks if task["data"]["file_name"] == ODD]
     assert task["data"]["image"].endswith("caf%E9.png")
     (tmp_path / "done.json").write_text(json.dumps([task | {"annotations": task["predictions"]}]))
     assert read_table(tmp_path / "done.json", folder).paths[0] == folder / ODD

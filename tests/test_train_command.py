@@ -1,4 +1,4 @@
-"""`tagspread train` as a user runs it: pictures and a CSV on disk, killed and resumed."""
+"""`tagspread train` as a user runs it: images and a CSV on disk, killed and resumed."""
 
 import csv
 import json
@@ -22,11 +22,11 @@ QUICK += ["--preset", "paper", "--warmup-epochs", "2", "--epochs", "6", "--set",
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """120 pictures, 30 of them tagged in labels.csv, 20 in test.csv, one broken."""
-    top = tmp_path_factory.mktemp("pictures")
+    """120 images, 30 of them tagged in labels.csv, 20 in test.csv, one broken."""
+    top = tmp_path_factory.mktemp("images")
     drawn, _ = digit_canvases(120, 1, seed=0)
-    for i, picture in enumerate(drawn.pictures):
-        Image.fromarray(picture.transpose(1, 2, 0)).save(top / f"canvas {i:03}.png")
+    for i, image in enumerate(drawn.images):
+        Image.fromarray(image.transpose(1, 2, 0)).save(top / f"canvas {i:03}.png")
     (top / "broken.png").write_bytes((top / "canvas 000.png").read_bytes()[:100])
     for name, rows in (("labels.csv", range(30)), ("test.csv", range(30, 50))):
         with (top / name).open("w", newline="") as file:
@@ -67,13 +67,13 @@ def same_weights(one, other):
 def test_what_a_person_reads(uninterrupted):
     out, text = uninterrupted
     assert "broken.png" in text  # named
-    assert "1 of 121 pictures cannot be read and are left out" in text
+    assert "1 of 121 images cannot be read and are left out" in text
     assert "epoch 7 main | loss" in text
     figure, note = text.splitlines()[-2:]
     assert "test mAP" in figure
-    assert "tags are on fewer than 5 of these pictures" in note
+    assert "tags are on fewer than 5 of these images" in note
     assert "tags are chosen by policy match on" in text  # what is stored, and what probabilities are worth
-    assert "probabilities are the network's own, good for ranking ('tagspread decide' mends both" in text
+    assert "probabilities are the network's own, good for ranking ('tagspread thresholds' fixes both" in text
     assert "Traceback" not in text
     assert json.loads((out / "config.json").read_text())["settings"]["epochs"] == 6
 
@@ -170,27 +170,27 @@ def test_arrays_in_every_layout(tmp_path):
     for name, change in [
         ("first", lambda x: x),
         ("last", lambda x: np.ascontiguousarray(x.transpose(0, 2, 3, 1))),
-        ("grey", lambda x: x[:, 0]),
+        ("gray", lambda x: x[:, 0]),
     ]:
         result = ts.train(
-            change(drawn.pictures), y, tmp_path / name, test_images=change(unseen.pictures), test_labels=unseen.y,
+            change(drawn.images), y, tmp_path / name, test_images=change(unseen.images), test_labels=unseen.y,
             classes=CLASSES, preset="paper", device="cpu", **quick,
         )  # fmt: skip
         figures.append(result.metrics["test"]["mAP"])
     assert len(set(figures)) == 1
     with pytest.raises(ValueError, match="test_images and test_labels belong together"):
-        ts.train(drawn.pictures, y, tmp_path / "x", test_images=unseen.pictures, device="cpu", **quick)
+        ts.train(drawn.images, y, tmp_path / "x", test_images=unseen.images, device="cpu", **quick)
     with pytest.raises(ValueError, match="images hold float32; give uint8"):
-        ts.train(drawn.pictures.astype(np.float32), y, tmp_path / "x", device="cpu", **quick)
-    more: dict[str, Any] = {"test_images": unseen.pictures, "test_labels": unseen.y[:, 1:]}
+        ts.train(drawn.images.astype(np.float32), y, tmp_path / "x", device="cpu", **quick)
+    more: dict[str, Any] = {"test_images": unseen.images, "test_labels": unseen.y[:, 1:]}
     with pytest.raises(ValueError, match="test_labels have 9 classes but labels 10"):
-        ts.train(drawn.pictures, y, tmp_path / "x", device="cpu", **more, **quick)
+        ts.train(drawn.images, y, tmp_path / "x", device="cpu", **more, **quick)
     with pytest.raises(ValueError, match="classes is 'ab'"):
-        ts.train(drawn.pictures, y, tmp_path / "x", classes="ab", device="cpu", **quick)
+        ts.train(drawn.images, y, tmp_path / "x", classes="ab", device="cpu", **quick)
     with pytest.raises(ValueError, match=r"labels have shape \(79, 10\) for 80 images"):
-        ts.train(drawn.pictures, y[1:], tmp_path / "x", device="cpu", **quick)
+        ts.train(drawn.images, y[1:], tmp_path / "x", device="cpu", **quick)
     with pytest.raises(ValueError, match=r"images have shape \(80, 24\); give N x H x W x 3"):
-        ts.train(drawn.pictures[:, 0, :, 0], y, tmp_path / "x", device="cpu", **quick)
+        ts.train(drawn.images[:, 0, :, 0], y, tmp_path / "x", device="cpu", **quick)
 
 
 def test_a_list_of_files_without_a_test_part_and_a_share_put_aside(folder, tmp_path):
@@ -201,10 +201,10 @@ def test_a_list_of_files_without_a_test_part_and_a_share_put_aside(folder, tmp_p
     quick |= {"preset": "paper", "device": "cpu"}
     assert "test" not in ts.train(files, y, tmp_path / "a", **quick).metrics
     aside = ts.train(files, y, tmp_path / "b", test_share=0.2, **quick)
-    assert aside.metrics["test"]["pictures"] == 4
+    assert aside.metrics["test"]["images"] == 4
     table = folder / "labels.csv"
     result = ts.train(folder, table, tmp_path / "c", test_share=0.2, **quick)
-    assert result.metrics["test"]["pictures"] == 6
+    assert result.metrics["test"]["images"] == 6
     with pytest.raises(ValueError, match="both name"):
         ts.train(folder, table, tmp_path / "d", test_labels=table, **quick)
 

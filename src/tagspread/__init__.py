@@ -1,6 +1,6 @@
-"""tagspread: a few tagged pictures, a large pile of untagged ones, one good tagger.
+"""tagspread: a few tagged images, a large set of unlabeled ones, one good tagger.
 
-Semi-supervised multi-label learning by class-distribution-aware pseudo-labelling (CAP).
+Semi-supervised multi-label learning by class-distribution-aware pseudo-labeling (CAP).
 """
 
 from typing import TYPE_CHECKING, Any

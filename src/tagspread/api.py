@@ -1,4 +1,4 @@
-"""``ts.train``: from pictures and labels, as you have them, to a run."""
+"""``ts.train``: from images and labels, as you have them, to a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tagspread.progress import Watcher
 from tagspread.run.artefact import check_resumable
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig, check_heard, make_config
-from tagspread.train.loading import problem_from_arrays, problem_from_folder, put_aside_for_testing
+from tagspread.train.loading import dataset_from_arrays, dataset_from_folder, put_aside_for_testing
 from tagspread.train.preflight import check_loss, try_weights
 from tagspread.train.trainer import Run, choose_device, run_training
 from tagspread.vision.backbones import check_network
@@ -49,28 +49,30 @@ def train(
     keep_better: bool = False,
     **settings: Any,
 ) -> Run:
-    """Train a tagger on a few labelled pictures and many unlabelled ones.
+    """Train a tagger on a few labeled images and many unlabeled ones.
 
     Args:
-        images: a folder of pictures, a list of files, or an array (N x H x W x 3 or N x 3 x H x W, uint8).
+        images: a folder of images, a list of files, or an array (N x H x W x 3 or N x 3 x H x W, uint8).
         labels: for a folder, a table (CSV, TSV, Parquet, or an export of Label Studio); else a matrix with one row per
-            picture: 1, 0, -1 unknown. A row of -1 is part of the pile; with a folder, every picture that the table does
+            image: 1, 0, -1 unknown. A row of -1 is part of the unlabeled set; with a folder, every image that the table
+                does
             not name is.
         out: folder for the run.
-        method: how the pile is used; see ``ts.METHODS``.
+        method: how the unlabeled set is used; see ``ts.METHODS``.
         classes: names of the tags, for a matrix.
         test_labels: labels to evaluate on: a table (for a folder) or a matrix.
-        test_images: pictures of that matrix.
-        test_share: put this share of the labelled pictures aside to evaluate on, if you have no test set.
+        test_images: images of that matrix.
+        test_share: put this share of the labeled images aside to evaluate on, if you have no test set.
         table_options: how to read the tables, see :func:`tagspread.data.tables.label_table.read_table`.
         preset: ``"default"`` (what works best) or ``"paper"``.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
-        cache: folder for decoded pictures and features, for piles larger than memory; a second run decodes nothing.
+        cache: folder for decoded images and features, for unlabeled sets larger than memory; a second run decodes
+            nothing.
         overwrite: replace a run that is in ``out``.
         resume: go on with the run in ``out``.
         quiet: print nothing.
         tensorboard: also write TensorBoard files into the run's folder.
-        keep_better: if the unlabelled pictures did harm, keep the model that labels alone made.
+        keep_better: if the unlabeled images did harm, keep the model that labels alone made.
         settings: anything of :class:`~tagspread.train.config.TrainConfig`, such as ``epochs=4``.
 
     Returns:
@@ -78,7 +80,7 @@ def train(
     """
     _check_misplaced(settings)
     config = make_config(preset, method=method, **settings)
-    if resume:  # before pictures are decoded, which may take long
+    if resume:  # before images are decoded, which may take long
         check_resumable(out)
     else:
         check_heard(settings, config.mode)
@@ -97,18 +99,18 @@ def train(
             raise TagspreadError("classes and test_images go with a matrix of labels; a folder's table names them.")
         where = _folder_and_tables(images, labels, test_labels)
         options = table_options or {}
-        problem = problem_from_folder(*where, table_options=options, **common)
+        dataset = dataset_from_folder(*where, table_options=options, **common)
         named = zip(("images", "labels", "test_labels", "cache"), (*where, kept), strict=True)
         about = {name: path and str(path.absolute()) for name, path in named}
         about |= {"test_share": test_share, "table_options": options}
     else:
-        problem = problem_from_arrays(images, labels, test_images, test_labels, classes=classes, **common)
+        dataset = dataset_from_arrays(images, labels, test_images, test_labels, classes=classes, **common)
     if test_share is not None:
-        problem = put_aside_for_testing(problem, test_share, config.seed, watcher)
-    watcher.note(problem.store.describe())
+        dataset = put_aside_for_testing(dataset, test_share, config.seed, watcher)
+    watcher.note(dataset.store.describe())
     how: dict[str, Any] = {"overwrite": overwrite, "resume": resume, "about": about, "tensorboard": tensorboard}
     how |= {"keep_better": keep_better, "cache": kept}
-    return run_training(problem, config, out, device=place, watcher=watcher, **how)
+    return run_training(dataset, config, out, device=place, watcher=watcher, **how)
 
 
 def _check_misplaced(settings: dict[str, Any]) -> None:
@@ -124,7 +126,7 @@ def _check_settings(config: TrainConfig, test_share: float | None, resume: bool)
     # the checkpoint of a whole network has all of its weights; those it began from may be gone
     check_network(config.backbone, "none" if resume and config.mode == "full" else config.weights)
     method = get_method(config.method, **config.method_options)
-    check_loss(method.labelled_loss or config.loss, config.loss_options)
+    check_loss(method.labeled_loss or config.loss, config.loss_options)
     if config.mode == "head":
         check_method(method)
 
@@ -139,8 +141,8 @@ def _check_there(folder: AnyPath, *tables: object) -> None:
 
 
 def _folder_and_tables(images: AnyPath, labels: object, test_labels: object) -> tuple[Path, Path, Path | None]:
-    """Return whole paths, or a run that is resumed from what config.json says would not recognise its pictures."""
+    """Return whole paths, or a run that is resumed from what config.json says would not recognize its images."""
     if not isinstance(labels, str | Path) or not isinstance(test_labels, str | Path | None):
-        raise TagspreadError("images is a folder but labels are no file; give a table, or a list of pictures.")
+        raise TagspreadError("images is a folder but labels are no file; give a table, or a list of images.")
     test = None if test_labels is None else Path(test_labels).absolute()
     return Path(images).absolute(), Path(labels).absolute(), test

@@ -1,6 +1,6 @@
 """The main job on data that needs no download: a few tagged canvases of digits, many untagged ones.
 
-Labelled-only and CAP train on the same 5 % of labels, with the same network and settings; both are then measured on
+Labeled-only and CAP train on the same 5 % of labels, with the same network and settings; both are then measured on
 canvases made from handwriting that neither has seen.
 """
 
@@ -20,7 +20,7 @@ from tagspread.errors import TagspreadError
 from tagspread.progress import Watcher
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.train.trainer import Run, choose_device, run_training
 
 
@@ -46,27 +46,27 @@ SETTINGS: dict[str, Any] = {
     "evaluate_every": 5,
 }
 
-RUNS = {"asl": "labelled only", "cap": "CAP"}  # method, which is also the folder's name, and title
+RUNS = {"asl": "labeled only", "cap": "CAP"}  # method, which is also the folder's name, and title
 
 
-def demo_problem(size: DemoSize, seed: int) -> Problem:
-    """Return digit canvases of which 5 % are labelled."""
+def demo_dataset(size: DemoSize, seed: int) -> Dataset:
+    """Return digit canvases of which 5 % are labeled."""
     train, test = digit_canvases(size.canvases, size.test, seed)
-    labelled, total = size.canvases // 20, size.canvases
+    labeled, total = size.canvases // 20, size.canvases
     y = np.concatenate([train.y, test.y])
-    y[labelled:total] = -1
-    return Problem(
-        TensorStore(np.concatenate([train.pictures, test.pictures]), choose_device()),
+    y[labeled:total] = -1
+    return Dataset(
+        TensorStore(np.concatenate([train.images, test.images]), choose_device()),
         y,
         CLASSES,
-        labelled=np.arange(labelled),
-        pile=np.arange(labelled, total),
+        labeled=np.arange(labeled),
+        unlabeled=np.arange(labeled, total),
         test=np.arange(total, total + size.test),
     )
 
 
 def export_folder(folder: Path, size: DemoSize, seed: int) -> None:
-    """Write the canvases as a user would have them: pictures, ``labels.csv`` for the labelled part, ``test.csv``."""
+    """Write the canvases as a user would have them: images, ``labels.csv`` for the labeled part, ``test.csv``."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -75,8 +75,8 @@ def export_folder(folder: Path, size: DemoSize, seed: int) -> None:
         raise TagspreadError(f"--export-folder {folder} cannot be made ({error.strerror}); give another.") from None
     train, test = digit_canvases(size.canvases, size.test, seed)
     for part, canvases in (("train", train), ("test", test)):
-        for i, picture in enumerate(canvases.pictures):
-            Image.fromarray(picture.transpose(1, 2, 0)).save(folder / f"{part}-{i:05}.png")
+        for i, image in enumerate(canvases.images):
+            Image.fromarray(image.transpose(1, 2, 0)).save(folder / f"{part}-{i:05}.png")
     for name, part, y in (("labels", "train", train.y[: size.canvases // 20]), ("test", "test", test.y)):
         lines = [",".join((f"{part}-{i:05}.png", *map(str, row))) for i, row in enumerate(y)]
         (folder / f"{name}.csv").write_text("\n".join([",".join(("image", *CLASSES)), *lines]) + "\n", encoding="utf-8")
@@ -94,12 +94,13 @@ def _check_free(out: Path, overwrite: bool) -> None:
 
 
 def run_demo(out: Path, size: DemoSize, seed: int, watcher: Watcher, overwrite: bool = False) -> dict[str, Run]:
-    """Train labelled-only and CAP; return both runs, in folders below ``out``."""
+    """Train labeled-only and CAP; return both runs, in folders below ``out``."""
     _check_free(out, overwrite)
-    problem = demo_problem(size, seed)
+    dataset = demo_dataset(size, seed)
     watcher.note(
-        f"{len(problem.labelled):,} canvases labelled, {len(problem.pile):,} unlabelled, {len(problem.test):,} to test"
-        f". {len(CLASSES)} digits, the rarest on {(problem.y[problem.labelled] == 1).sum(0).min()} labelled canvases"
+        f"{len(dataset.labeled):,} canvases labeled, {len(dataset.unlabeled):,} unlabeled, {len(dataset.test):,} to "
+        f"test"
+        f". {len(CLASSES)} digits, the rarest on {(dataset.y[dataset.labeled] == 1).sum(0).min()} labeled canvases"
     )
     runs = {}
     for method, title in RUNS.items():
@@ -109,10 +110,10 @@ def run_demo(out: Path, size: DemoSize, seed: int, watcher: Watcher, overwrite: 
             seed=seed,
             warmup_epochs=size.warmup_epochs,
             epochs=size.epochs,
-            warmup_batch=min(32, len(problem.labelled)),
+            warmup_batch=min(32, len(dataset.labeled)),
             **SETTINGS,
         )
-        runs[title] = run_training(problem, config, out / method, overwrite=overwrite, watcher=watcher)
+        runs[title] = run_training(dataset, config, out / method, overwrite=overwrite, watcher=watcher)
     return runs
 
 
@@ -123,7 +124,7 @@ def show_demo(runs: dict[str, Run], console: Console) -> None:
         figures = run.metrics["test"]
         low, high = figures["interval_90"]
         table.add_row(
-            {"CAP": "labelled + pile (CAP)"}.get(title, title),
+            {"CAP": "labeled + unlabeled (CAP)"}.get(title, title),
             f"{100 * figures['mAP']:.1f}",
             f"{100 * low:.1f} to {100 * high:.1f}",
             f"{run.metrics['seconds']:.0f}",

@@ -39,19 +39,19 @@ class Watcher:
             )
 
     def decoding(self, done: int, total: int) -> None:
-        """Show how many pictures are decoded."""
+        """Show how many images are decoded."""
         self._show("decoding", done, total)
 
     def tagging(self, done: int, total: int) -> None:
-        """Show how many pictures are tagged."""
+        """Show how many images are tagged."""
         self._show("tagging", done, total)
 
     def embedding(self, done: int, total: int) -> None:
-        """Show how many pictures the frozen network has looked at."""
+        """Show how many images the frozen network has looked at."""
         self._show("looking", done, total)
 
     def step(self, epoch: int, seen: int, total: int) -> None:
-        """Show how far the run is: pictures trained on, of all epochs."""
+        """Show how far the run is: images trained on, of all epochs."""
         self._show(f"training, epoch {epoch + 1}", seen, total)
 
     def epoch(self, line: dict[str, Any]) -> None:

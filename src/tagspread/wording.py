@@ -8,8 +8,8 @@ MINUS = "\u2212"  # as long as the plus; a hyphen is lost beside a digit
 def counted(number: int, what: str) -> str:
     """Return a number of things.
 
-    >>> counted(1, "picture"), counted(1200, "picture")
-    ('1 picture', '1,200 pictures')
+    >>> counted(1, "image"), counted(1200, "image")
+    ('1 image', '1,200 images')
     """
     return f"{number:,} {what}" + "s" * (number != 1)
 

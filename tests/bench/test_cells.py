@@ -26,7 +26,7 @@ def test_honest_is_the_last_average_and_parity_the_best_of_the_last_stage(tmp_pa
     averaged = figures(Run(tmp_path, metrics, log[:1]), TrainConfig(method="asl", warm_start_from="ema"))
     assert averaged["honest"] == 0.1
     chosen = figures(Run(tmp_path, metrics, log), TrainConfig(selection="held_out"))
-    assert (chosen["honest"], chosen["honest_is"]) == (0.3, "raw, chosen on held-out pictures")
+    assert (chosen["honest"], chosen["honest_is"]) == (0.3, "raw, chosen on held-out images")
     assert (chosen["interval_90"], alone["interval_90"]) == ((0.2, 0.4), None)
 
 

@@ -1,4 +1,4 @@
-"""Thresholds chosen on held-out labels: by which pictures, by which figure, and where they stand in the tables."""
+"""Thresholds chosen on held-out labels: by which images, by which figure, and where they stand in the tables."""
 
 import json
 from dataclasses import replace
@@ -27,7 +27,7 @@ from tagspread.train.trainer import run_training
 from tests.bench.conftest import Listener
 from tests.bench.test_studies import record
 from tests.bench.test_tables import SETUP, cell, done, rows_of
-from tests.train.conftest import make_problem
+from tests.train.conftest import make_dataset
 
 
 def choice(p=0.05, seed=1, best=0.7, setup="abc"):
@@ -65,10 +65,10 @@ def test_a_split_has_its_cells_once_its_threshold_is_chosen():
 @pytest.mark.parametrize(
     ("preset", "loss", "network"), [("paper", "asl", "model"), ("paper", "bce", "model"), ("default", "bce", "ema")]
 )
-def test_chosen_on_a_fifth_of_the_labelled_part_by_the_network_that_is_handed_on(
+def test_chosen_on_a_fifth_of_the_labeled_part_by_the_network_that_is_handed_on(
     preset, loss, network, tmp_path, monkeypatch
 ):
-    problem = make_problem(train=64, test=12, labelled=24)
+    dataset = make_dataset(train=64, test=12, labeled=24)
     monkeypatch.setattr(chosen_module, "remove_models", lambda _: None)
     settings = {
         "warmup_epochs": 3 * (preset == "paper"),
@@ -78,40 +78,40 @@ def test_chosen_on_a_fifth_of_the_labelled_part_by_the_network_that_is_handed_on
         "loss": loss,
     }
     [warmup] = demo_grid(preset=preset, settings=settings, seeds=(1,)).warmups()
-    found = choose(warmup, problem, tmp_path / "run", device=torch.device("cpu"), watcher=Listener())
+    found = choose(warmup, dataset, tmp_path / "run", device=torch.device("cpu"), watcher=Listener())
 
     about = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (about["settings"]["method"], about["settings"]["selection"]) == (loss, "last")
-    apart = problem.hold_out(0.2, 1)
-    assert found.pictures == len(apart.held_out) == 5
+    apart = dataset.hold_out(0.2, 1)
+    assert found.images == len(apart.held_out) == 5
     assert found.split == split_of(warmup)
     judged = load_network(read_artefact(tmp_path / "run"), torch.device("cpu"))
     judged.load_state_dict(load_file(tmp_path / "run" / f"{network}.safetensors"))
     with torch.inference_mode():
         f = judged(apart.store.batch(apart.held_out)).sigmoid().numpy()
-    expected = [f1_score(problem.y[apart.held_out], f >= t, average="micro", zero_division=0) for t in TRIED]
+    expected = [f1_score(dataset.y[apart.held_out], f >= t, average="micro", zero_division=0) for t in TRIED]
     assert list(found.f1) == list(TRIED)
     assert list(found.f1.values()) == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_choice_that_was_interrupted_goes_on(tmp_path, monkeypatch):
-    problem = make_problem(train=64, test=12, labelled=24)
+    dataset = make_dataset(train=64, test=12, labeled=24)
     [warmup] = demo_grid(settings={"warmup_epochs": 3, "epochs": 1, "batch": 8}, seeds=(1,)).warmups()
     how: dict[str, Any] = {"device": torch.device("cpu"), "watcher": Listener()}
-    whole = choose(warmup, problem, tmp_path / "whole", **how)
+    whole = choose(warmup, dataset, tmp_path / "whole", **how)
     begun = []
 
-    def stopped(problem, config, folder, **more):
+    def stopped(dataset, config, folder, **more):
         begun.append(more["resume"])
-        run = run_training(problem, config, folder, **more)
+        run = run_training(dataset, config, folder, **more)
         if not more["resume"]:
             raise Interrupted
         return run
 
     monkeypatch.setattr(cells_module, "run_training", stopped)
     with pytest.raises(Interrupted):
-        choose(warmup, problem, tmp_path / "parts", **how)
-    assert choose(warmup, problem, tmp_path / "parts", **how) == whole
+        choose(warmup, dataset, tmp_path / "parts", **how)
+    assert choose(warmup, dataset, tmp_path / "parts", **how) == whole
     assert begun == [False, True]
     assert not list(tmp_path.glob("*/*.safetensors"))  # nobody needs the network any more
 
@@ -121,7 +121,7 @@ def test_the_study_in_small_and_a_second_call_chooses_nothing_anew(ask, bench, t
     failed, told = bench(request)
     assert failed == 0
     splits = json.loads((tmp_path / "out" / FILE).read_text())["splits"]
-    assert [(split["seed"], split["pictures"]) for split in splits] == [(1, 5), (2, 5)]
+    assert [(split["seed"], split["images"]) for split in splits] == [(1, 5), (2, 5)]
     records = Results(tmp_path / "out").read()
     choices = Choices(Results(tmp_path / "out")).read()
     assert [r["method"] for r in records] == ["asl", "plc", "iat"] * 2
@@ -130,7 +130,7 @@ def test_the_study_in_small_and_a_second_call_chooses_nothing_anew(ask, bench, t
             made = choices["demo", r["setup"]["id"], r["p"], r["seed"]]
             wanted = make_plain(r["method"], made.threshold(r["method"]))
             assert r["options"] == wanted
-    assert sum("held-out labelled pictures" in line for line in told.lines) == 2
+    assert sum("held-out labeled images" in line for line in told.lines) == 2
     table = (tmp_path / "out" / "table.md").read_text()
     assert f"| IAT, {BY_LABELS} | " in table
     assert ", variants" not in table
@@ -155,7 +155,7 @@ def test_a_study_that_was_stopped_while_it_chose_goes_on(ask, bench, monkeypatch
     monkeypatch.undo()
     failed, told = bench(request)
     assert failed == 0
-    assert sum("held-out labelled pictures" in line for line in told.lines) == 1
+    assert sum("held-out labeled images" in line for line in told.lines) == 1
     assert len(told.cells) == 6
 
 
@@ -183,7 +183,7 @@ def test_a_choice_that_fails_is_a_failed_cell_and_not_the_end(ask, bench, tmp_pa
     request = ask(study="thresholds", methods=None, shares=(0.01, 0.2))
     failed, told = bench(request)
     assert failed == 2
-    assert "demo p=0.01 seed 1: no threshold could be chosen: 1 labelled picture: too few" in told.lines[1]
+    assert "demo p=0.01 seed 1: no threshold could be chosen: 1 labeled image: too few" in told.lines[1]
     assert "iat" in told.cells[-1]
     assert f"| IAT, {BY_LABELS} | failed | " in (tmp_path / "out" / "table.md").read_text()
     failed, told = bench(request)  # not tried again unless asked for
@@ -223,7 +223,7 @@ def test_a_study_sets_its_own_options(ask, bench):
 
 
 BARE, NULL, NONE = (
-    json.dumps({"splits": [{"dataset": "voc", "setup": "x", "p": 0.1, "seed": 1, "pictures": 5, "f1": f1}]})
+    json.dumps({"splits": [{"dataset": "voc", "setup": "x", "p": 0.1, "seed": 1, "images": 5, "f1": f1}]})
     for f1 in ([0.5] * 14, {"0.5": None}, {})
 )
 

@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from tagspread.bench.checks import check_labelled
+from tagspread.bench.checks import check_labeled
 from tagspread.bench.datasets import Source
 from tagspread.bench.grid import Grid
 from tagspread.bench.results import Results
@@ -85,10 +85,10 @@ def test_many_values_in_all_ways_of_writing(tmp_path, words):
         ),
         (["coco", "--root", "."], "is no folder of coco, as it has no annotations/instances_train2014.json"),
         (["nus", "--root", "."], "has no ImageList/TrainImagelist.txt and no formatted_train_images.npy"),
-        (["demo", "--root", "."], "draws its own pictures"),
+        (["demo", "--root", "."], "draws its own images"),
         (["demo", "--methods", ""], "--methods: no value is given; write, for example, --methods cap topk."),
         (["demo", "--seeds", "--quiet"], "--seeds: no value is given"),
-        (["demo", "--p", "0.001", "--canvases", "200"], "of 200 training pictures that is none; give at least 0.005."),
+        (["demo", "--p", "0.001", "--canvases", "200"], "of 200 training images that is none; give at least 0.005."),
         (["demo", "--p", "0.0085", "--canvases", "117"], "is none; give at least 0.008548."),
         (["demo", "--backbone", "resnet51x"], "there is no backbone 'resnet51x'"),
         (["demo", "--backbone", "resnet51x", "--dry-run"], "there is no backbone 'resnet51x'"),
@@ -133,14 +133,14 @@ def test_other_data_of_the_same_kind_are_refused(tmp_path, monkeypatch):
     for root in (roots[0], roots[0]):
         assert bench("voc", "--root", root, *words).exit_code == 0
     result = bench("voc", "--root", roots[1], *words)
-    assert f"holds a grid on other pictures or labels than those of {roots[1]}" in str(result.exception)
+    assert f"holds a grid on other images or labels than those of {roots[1]}" in str(result.exception)
 
 
 @pytest.mark.parametrize("rows", [117, 200, 1200, 5717, 82081])
 def test_the_least_share_is_enough(rows):
     source = Source("voc", np.zeros((rows, 1)), ("a",), rows, [])
     with pytest.raises(TagspreadError) as refused:
-        check_labelled(Grid("voc", ("cap",), (0.5 / rows,)), source)
+        check_labeled(Grid("voc", ("cap",), (0.5 / rows,)), source)
     least = float(re.findall(r"at least (.*)\.$", str(refused.value))[0])
     assert len(paper_split(rows, least)[0]) == 1
 

@@ -14,13 +14,13 @@ from tagspread.progress import Watcher
 
 @pytest.fixture
 def voc(tmp_path):
-    """A VOC of twelve pictures, one of them broken."""
+    """A VOC of twelve images, one of them broken."""
     root, rng = tmp_path / "VOC2012", np.random.default_rng(0)
     for folder in ("JPEGImages", "ImageSets/Main"):
         (root / folder).mkdir(parents=True)
     for k in range(12):
         Image.fromarray(rng.integers(0, 255, (20, 30, 3), np.uint8)).save(root / "JPEGImages" / f"p{k:02}.jpg")
-    (root / "JPEGImages" / "p03.jpg").write_bytes(b"no picture")
+    (root / "JPEGImages" / "p03.jpg").write_bytes(b"no image")
     for split, rows in (("train", range(8)), ("val", range(8, 12))):
         for at, name in enumerate(("cat", "dog")):
             text = "".join(f"p{k:02} {1 if k % 2 == at else -1}\n" for k in rows)
@@ -28,24 +28,24 @@ def voc(tmp_path):
     return root
 
 
-def test_problems_of_a_data_set_share_one_store_and_hide_the_pile(voc):
+def test_problems_of_a_data_set_share_one_store_and_hide_the_unlabeled(voc):
     source = load("voc", voc)
     problems = source.open(16, torch.device("cpu"), None, Watcher(quiet=True))
     one, other = problems(0.25, 1), problems(0.5, 2)
     assert one.store is other.store
-    assert (len(one.labelled) + len(one.pile), len(one.test)) == (7, 4)  # without the broken one
-    assert 3 not in {*one.labelled.tolist(), *one.pile.tolist()}
-    assert (one.y[one.pile] == -1).all()
+    assert (len(one.labeled) + len(one.unlabeled), len(one.test)) == (7, 4)  # without the broken one
+    assert 3 not in {*one.labeled.tolist(), *one.unlabeled.tolist()}
+    assert (one.y[one.unlabeled] == -1).all()
     assert one.oracle is not None
-    assert (one.oracle == source.y[one.pile]).all()
+    assert (one.oracle == source.y[one.unlabeled]).all()
     assert one.names[0] == "JPEGImages/p00.jpg"
     assert one.classes == ("cat", "dog")
 
 
-def test_pictures_that_are_all_broken_are_said(voc):
+def test_images_that_are_all_broken_are_said(voc):
     for file in (voc / "JPEGImages").iterdir():
-        file.write_bytes(b"no picture")
-    with pytest.raises(TagspreadError, match="none of the 12 pictures can be read"):
+        file.write_bytes(b"no image")
+    with pytest.raises(TagspreadError, match="none of the 12 images can be read"):
         load("voc", voc).open(16, torch.device("cpu"), None, Watcher(quiet=True))
 
 
@@ -78,7 +78,7 @@ def test_nus_is_train_and_test(tmp_path):
 
 def test_demo_is_the_same_every_time():
     one, again = load("demo", None, 100), load("demo", None, 100)
-    assert one.pictures is not None
-    assert again.pictures is not None
-    assert (one.pictures == again.pictures).all()
+    assert one.images is not None
+    assert again.images is not None
+    assert (one.images == again.images).all()
     assert (one.train, len(one.y), one.facts) == (100, 150, {"canvases": 100})

@@ -43,7 +43,7 @@ def test_a_warm_up_with_another_loss_is_not_shared():
     assert [c.config.method for c in cells] == ["topk", "cap"]
 
 
-def test_who_sets_labelled_pictures_apart_has_a_warm_up_of_its_own():
+def test_who_sets_labeled_images_apart_has_a_warm_up_of_its_own():
     config = voc(methods=("mat",)).config
     common = config("asl", 2)  # whatever its seed
     assert starts_from_warmup(config("mat", 1), common)

@@ -1,4 +1,4 @@
-"""Studies: the reliable interval's cells, what labels alone tell, and the pictures of both."""
+"""Studies: the reliable interval's cells, what labels alone tell, and the images of both."""
 
 import sys
 
@@ -37,12 +37,12 @@ def test_eta_study_moves_one_end_at_a_time_and_shares_the_middle_cell():
 
 def test_proportions_of_a_split_against_counting_and_scipy(y):
     [split] = split_proportions(y, [0.1], [3])
-    labelled, pile = paper_split(600, 0.1, 3)
+    labeled, unlabeled = paper_split(600, 0.1, 3)
     assert (split["n"], split["m"]) == (60, 540)
     for k in range(4):
-        count = sum(int(y[row, k]) for row in labelled)
+        count = sum(int(y[row, k]) for row in labeled)
         assert split["estimated"][k] == pytest.approx(count / 60)
-        assert split["true"][k] == pytest.approx(sum(int(y[row, k]) for row in pile) / 540)
+        assert split["true"][k] == pytest.approx(sum(int(y[row, k]) for row in unlabeled) / 540)
         exact = binomtest(count, 60).proportion_ci(0.9, "exact")
         assert (split["low"][k], split["high"][k]) == pytest.approx((exact.low, exact.high))
 
@@ -157,7 +157,7 @@ def test_on_a_frozen_network_the_whole_interval_is_not_the_one_that_is_chosen(pr
     assert np.array(figure.axes[0].lines[0].get_xydata()) == pytest.approx(np.array([[0.9, 70.0], [1.0, 60.0]]))
 
 
-def test_same_data_same_picture(tmp_path, y):
+def test_same_data_same_image(tmp_path, y):
     study = tmp_path / "study.json"
     write_label_study(study, y, ("a", "b", "c", "d"), [0.1], [1])
     write_figures(tmp_path, [], study)

@@ -82,8 +82,8 @@ def test_what_failed_elsewhere_while_this_one_was_busy_is_not_run_again(planned,
     (key,) = keys(planned.out, "bce")
     run_one = GridRun._run_one
 
-    def meanwhile(self, cell, problem):
-        record = run_one(self, cell, problem)
+    def meanwhile(self, cell, dataset):
+        record = run_one(self, cell, dataset)
         if cell.config.method == "asl":
             self.results.append(record | {"key": key, "method": "bce", "status": "failed", "message": "no luck"})
         return record

@@ -22,7 +22,7 @@ def test_warm_up_is_trained_once_and_its_heirs_are_what_they_would_be_alone(ask,
     assert failed == 0
     records = {r["method"]: r for r in Results(tmp_path / "out").read()}
     assert list(records) == ["asl", "topk", "cap"]
-    assert trained.count(0) == 1  # one step makes the warm-up's only epoch: 24 labelled canvases
+    assert trained.count(0) == 1  # one step makes the warm-up's only epoch: 24 labeled canvases
 
     monkeypatch.setattr(METHODS["cap"], "shares_warmup", False)
     bench(ask(methods=("cap",), out=tmp_path / "alone"))
@@ -101,7 +101,7 @@ def test_killed_before_the_run_had_begun(ask, bench):
 
 
 def test_failing_cell_is_written_down_and_the_grid_goes_on(ask, bench, tmp_path, monkeypatch):
-    def broken(self, scores, labelled, state):
+    def broken(self, scores, labeled, state):
         raise RuntimeError("the rule is broken\nat length")
 
     monkeypatch.setattr(METHODS["topk"], "targets", broken)
@@ -137,11 +137,11 @@ def test_budget_starts_no_cell_that_would_not_end(ask, tmp_path, monkeypatch, mi
     clock = Clock()
     monkeypatch.setattr(work_module, "time", clock)
 
-    def train(cell, problem, folder, **_):
+    def train(cell, dataset, folder, **_):
         clock.now += 60.0
         return cell.identity() | {
             "status": "done", "wall_seconds": 60.0, "machine": machine_name(torch.device("cpu")),
-            "honest": 0.5, "parity": 0.5, "uses_pile": False,
+            "honest": 0.5, "parity": 0.5, "uses_unlabeled": False,
         }  # fmt: skip
 
     monkeypatch.setattr(work_module, "run_cell", train)
@@ -162,7 +162,7 @@ def test_a_method_that_trains_in_its_own_way_tells_nothing_of_how_long_the_other
 
     def took(seconds, method):
         done = {"status": "done", "wall_seconds": seconds, "machine": machine_name(torch.device("cpu"))}
-        work.records[method] = cells[method].identity() | done | {"uses_pile": True}
+        work.records[method] = cells[method].identity() | done | {"uses_unlabeled": True}
 
     took(5000.0, "drml")
     assert work.expected_seconds(cells["cap"]) is None

@@ -21,7 +21,7 @@ def drawn(rows=400, classes=3, slope=2.0, shift=-1.0, seed=0):
 
 
 def likelihood_fit(z, label):
-    """The same fit by a general optimiser."""
+    """The same fit by a general optimizer."""
     known = label >= 0
     z, true = z[known], label[known] == 1
     p, n = true.sum(), (~true).sum()
@@ -36,7 +36,7 @@ def likelihood_fit(z, label):
 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0.2, 5), st.floats(-4, 4), st.floats(-50, 50), st.integers(0, 1000))
-def test_equals_a_general_optimiser(slope, shift, offset, seed):
+def test_equals_a_general_optimizer(slope, shift, offset, seed):
     logits, y = drawn(120, 2, slope, shift, seed)
     y[np.random.default_rng(seed).random(y.shape) < 0.1] = -1
     found = fit_calibration(logits + offset, y, min_positives=5)

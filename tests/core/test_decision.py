@@ -16,7 +16,7 @@ RNG = np.random.default_rng(0)
 
 
 @st.composite
-def labelled_scores(draw):
+def labeled_scores(draw):
     """Few distinct scores, so many ties; unknown entries; classes without a positive."""
     rows, classes = draw(st.integers(1, 12)), draw(st.integers(1, 3))
     dtype = draw(st.sampled_from([np.float32, np.float64]))
@@ -48,7 +48,7 @@ def brute_force(policy, score, label):
 
 
 @settings(max_examples=300, deadline=None)
-@given(labelled_scores(), st.sampled_from(POLICIES))
+@given(labeled_scores(), st.sampled_from(POLICIES))
 def test_every_class_equals_brute_force(drawn, policy):
     scores, y = drawn
     if not (y == 1).any():
@@ -73,7 +73,7 @@ def test_every_class_equals_brute_force(drawn, policy):
 
 
 @settings(max_examples=100, deadline=None)
-@given(labelled_scores(), st.sampled_from(POLICIES[:-1]))
+@given(labeled_scores(), st.sampled_from(POLICIES[:-1]))
 def test_the_pooled_threshold_is_that_of_all_entries_as_one_class(drawn, policy):
     scores, y = drawn
     y[0, 0] = 1
@@ -115,7 +115,7 @@ def test_rare_classes_share_a_threshold():
     assert decision.thresholds[1] == decision.pooled == pytest.approx(0.35)
 
 
-def test_the_cut_lies_between_scores_even_between_neighbouring_numbers():
+def test_the_cut_lies_between_scores_even_between_neighboring_numbers():
     low = np.float32(0.5)
     high = np.nextafter(low, np.float32(1))
     scores = np.array([[high], [low]], np.float32)

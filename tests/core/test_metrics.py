@@ -36,8 +36,8 @@ def problems(draw):
 
 @settings(max_examples=300, deadline=None)
 @given(problems())
-def test_ap_equals_scikit_learn(problem):
-    scores, y = problem
+def test_ap_equals_scikit_learn(dataset):
+    scores, y = dataset
     expected = reference_ap(scores, y)
     np.testing.assert_allclose(ts.average_precision(scores, y), expected, atol=1e-6)
     on_torch = ts.average_precision(torch.from_numpy(scores), torch.from_numpy(y))
@@ -94,8 +94,8 @@ def test_interval_covers_the_population_value(rows, classes, share, signal):
 
 @settings(max_examples=200, deadline=None)
 @given(problems())
-def test_report_equals_scikit_learn(problem):
-    scores, y = problem
+def test_report_equals_scikit_learn(dataset):
+    scores, y = dataset
     y = np.abs(y)  # scikit-learn knows no unknown labels
     pred = (scores > 0).astype(int)
     report = ts.multilabel_report(pred, y)

@@ -30,7 +30,7 @@ def test_hoeffding_and_theorem1_are_their_formulas():
 
 
 def test_intervals_cover_what_they_claim():
-    """Monte Carlo: 2,000 labelled sets drawn from known proportions."""
+    """Monte Carlo: 2,000 labeled sets drawn from known proportions."""
     rng = np.random.default_rng(0)
     truth = np.array([0.005, 0.02, 0.1, 0.3, 0.5])
     drawn = rng.binomial(120, truth, size=(2000, 5))
@@ -40,9 +40,9 @@ def test_intervals_cover_what_they_claim():
         inside[method] = np.array([(low <= truth) & (truth <= high) for low, high in bounds])
     assert inside["exact"].mean(0).min() >= 0.9 - 0.02  # each class on its own
     assert inside["hoeffding"].all(1).mean() >= 0.9  # all classes at once
-    # Theorem 1 is about the proportion in the pile, and allows each class to fail 2/n + 2/m of the time
-    pile = rng.binomial(3000, truth, size=drawn.shape) / 3000
-    close = np.abs(drawn / 120 - pile) <= ts.theorem1_bound(120, 3000)
+    # Theorem 1 is about the proportion in the unlabeled set, and allows each class to fail 2/n + 2/m of the time
+    unlabeled = rng.binomial(3000, truth, size=drawn.shape) / 3000
+    close = np.abs(drawn / 120 - unlabeled) <= ts.theorem1_bound(120, 3000)
     assert close.mean(0).min() >= 1 - 2 / 120 - 2 / 3000
 
 

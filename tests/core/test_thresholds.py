@@ -36,8 +36,8 @@ def problems(draw):
 
 @settings(max_examples=400, deadline=None)
 @given(problems())
-def test_equals_brute_force_in_numpy_and_torch(problem):
-    scores, positives, labeled, keep_pos, keep_neg = problem
+def test_equals_brute_force_in_numpy_and_torch(dataset):
+    scores, positives, labeled, keep_pos, keep_neg = dataset
     before = scores.copy()
     expected = reference.cat_targets(scores, positives, labeled, keep_pos, keep_neg)
     found = ts.cat_targets(scores, positives, labeled, keep_pos, keep_neg)
@@ -57,8 +57,8 @@ def test_equals_brute_force_in_numpy_and_torch(problem):
 
 @settings(max_examples=100, deadline=None)
 @given(problems())
-def test_thresholds_are_the_scores_of_the_last_rows_chosen(problem):
-    scores, positives, labeled, keep_pos, keep_neg = problem
+def test_thresholds_are_the_scores_of_the_last_rows_chosen(dataset):
+    scores, positives, labeled, keep_pos, keep_neg = dataset
     targets = reference.cat_targets(scores, positives, labeled, keep_pos, keep_neg)
     tau_pos, tau_neg = ts.cat_thresholds(scores, positives, labeled, keep_pos, keep_neg)
     for k in range(scores.shape[1]):
@@ -91,7 +91,7 @@ def test_acceptance_1_quota_met_and_at_most_one_entry_left_over():
 @pytest.mark.parametrize("scores", [np.zeros((7, 3)), RNG.normal(size=(7, 3))])
 def test_acceptance_2_degenerate_classes(scores):
     targets = ts.cat_targets(scores, [0, 10, 5], 10)
-    assert (targets[:, 0] == 0).all()  # no labelled positive: no pseudo-positive
+    assert (targets[:, 0] == 0).all()  # no labeled positive: no pseudo-positive
     assert (targets[:, 1] == 1).all()  # always positive
     assert (targets[:, 2] == 1).sum() == 3  # constant scores: the quota, not everything
     assert (ts.cat_targets(scores, [0, 10, 5], 10, keep_pos=0, keep_neg=0) == -1).all()
@@ -145,8 +145,8 @@ def test_class_counts():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @settings(max_examples=50, deadline=None)
 @given(problems())
-def test_gpu_equals_cpu(problem):
-    scores, *rest = problem
+def test_gpu_equals_cpu(dataset):
+    scores, *rest = dataset
     on_gpu = torch.from_numpy(scores.copy()).cuda()
     expected = ts.cat_targets(scores, *rest)
     np.testing.assert_array_equal(ts.cat_targets(on_gpu, *rest).cpu().numpy(), expected)

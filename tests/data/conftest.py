@@ -13,6 +13,6 @@ def read(tmp_path):
     def make(text, **options):
         file = tmp_path / "labels.csv"
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return read_table(file, "pictures", **options)
+        return read_table(file, "images", **options)
 
     return make

@@ -26,11 +26,11 @@ VOC, COCO = 5717, 82081
     ],
 )
 def test_sizes_of_the_paper(rows, share, count):
-    labelled, pile = paper_split(rows, share)
-    assert (len(labelled), len(pile)) == (count, rows - count)
-    np.testing.assert_array_equal(np.sort(np.concatenate([labelled, pile])), np.arange(rows))
+    labeled, unlabeled = paper_split(rows, share)
+    assert (len(labeled), len(unlabeled)) == (count, rows - count)
+    np.testing.assert_array_equal(np.sort(np.concatenate([labeled, unlabeled])), np.arange(rows))
     again, _ = paper_split(rows, share)
-    np.testing.assert_array_equal(again, labelled)
+    np.testing.assert_array_equal(again, labeled)
 
 
 @pytest.mark.parametrize("seed", [1, 7])
@@ -60,7 +60,7 @@ def test_leaves_the_global_generator_alone():
 
 @pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, 10, float("nan")])
 def test_bad_input(share):
-    with pytest.raises(TagspreadError, match=f"share is {share}; give the labelled share"):
+    with pytest.raises(TagspreadError, match=f"share is {share}; give the labeled share"):
         paper_split(100, share)
 
 
@@ -74,8 +74,8 @@ def problems(draw):
 
 
 @given(problems())
-def test_parts_are_disjoint_complete_and_of_the_right_size(problem):
-    y, shares, seed = problem
+def test_parts_are_disjoint_complete_and_of_the_right_size(dataset):
+    y, shares, seed = dataset
     split = stratified_split(y, shares, seed)
     assert len(split.parts) == len(shares)
     np.testing.assert_array_equal(np.sort(np.concatenate(split.parts)), np.arange(len(y)))
@@ -100,8 +100,8 @@ def gaps(y, parts):
 
 
 @given(problems())
-def test_gaps_are_named_and_no_single_swap_would_mend_one(problem):
-    y, shares, seed = problem
+def test_gaps_are_named_and_no_single_swap_would_fix_one(dataset):
+    y, shares, seed = dataset
     split = stratified_split(y, shares, seed)
     parts = [rows for rows in split.parts if len(rows)]
     before = gaps(y, parts)
@@ -142,8 +142,8 @@ def test_rare_classes_reach_every_part_and_rarer_ones_training():
     assert (counts[:, 2:] > 0).all()
     assert counts[:, :2].tolist() == [[1, 1], [0, 1], [0, 0]]
     assert split.notes == (
-        "a has 1 labelled picture: it is in training only",
-        "b has 2 labelled pictures: they are in training and val only",
+        "a has 1 labeled image: it is in training only",
+        "b has 2 labeled images: they are in training and val only",
     )
 
 
@@ -151,8 +151,8 @@ def test_what_cannot_be_done_is_named():
     y = np.eye(6, dtype=int).repeat(2, axis=0)  # two rows of each class, but only two rows to test on
     split = stratified_split(y, [10 / 12, 2 / 12])
     assert len(split.notes) == 4
-    assert all("has 2 labelled pictures, but none in test: other tags need the rows there" in n for n in split.notes)
-    assert "class 1 has no labelled picture: no part can have one" in stratified_split([[1, -1]] * 3, [1]).notes
+    assert all("has 2 labeled images, but none in test: other tags need the rows there" in n for n in split.notes)
+    assert "class 1 has no labeled image: no part can have one" in stratified_split([[1, -1]] * 3, [1]).notes
     assert stratified_split(y, [0.99, 0.005, 0.005]).notes[0] == "part 3 stays empty: 0.005 of 12 rows is less than one"
 
 
@@ -194,7 +194,7 @@ def test_hold_out():
     kept, held, notes = hold_out(y, 1 / 3, classes=["cat", "owl"])
     assert (len(kept), len(held)) == (6, 3)
     assert 8 in kept
-    assert notes == ("owl has 1 labelled picture: it is in training only",)
+    assert notes == ("owl has 1 labeled image: it is in training only",)
     with pytest.raises(TagspreadError, match="share is 1; give the share to hold out"):
         hold_out(y, 1)
 

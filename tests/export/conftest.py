@@ -1,4 +1,4 @@
-"""A folder of pictures with a run trained on it in a second, and runs of any network that were never trained."""
+"""A folder of images with a run trained on it in a second, and runs of any network that were never trained."""
 
 import csv
 import json
@@ -18,11 +18,11 @@ from tagspread.vision.backbones import build_network
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """100 pictures of several sizes: 40 tagged in labels.csv, 40 in test.csv, the rest untagged."""
-    top = tmp_path_factory.mktemp("pictures")
+    """100 images of several sizes: 40 tagged in labels.csv, 40 in test.csv, the rest untagged."""
+    top = tmp_path_factory.mktemp("images")
     drawn = digit_canvases(100, 1, seed=0)[0]
-    for i, picture in enumerate(drawn.pictures):
-        image = Image.fromarray(picture.transpose(1, 2, 0))
+    for i, canvas in enumerate(drawn.images):
+        image = Image.fromarray(canvas.transpose(1, 2, 0))
         image.resize((24 + 3 * (i % 20), 24 + 2 * (i % 7))).save(top / f"p{i:03}.png")
     for name, rows in (("labels.csv", range(40)), ("test.csv", range(40, 80))):
         with (top / name).open("w", newline="") as opened:

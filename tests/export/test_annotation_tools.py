@@ -4,22 +4,22 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tagspread.export.annotation_tools import fiftyone_labels, label_studio_tasks, labelling_interface, write_text
-from tagspread.run.pseudo_labels import Entry, Picture
+from tagspread.export.annotation_tools import fiftyone_labels, label_studio_tasks, labeling_interface, write_text
+from tagspread.run.pseudo_labels import Entry, PseudoLabeledImage
 
-PICTURES = [
-    Picture("sure.jpg", [Entry("cat", 1.0, 0.99, 1, 0), Entry("dog", 0.0, 0.02, 90, 1)]),
-    Picture(
+IMAGES = [
+    PseudoLabeledImage("sure.jpg", [Entry("cat", 1.0, 0.99, 1, 0), Entry("dog", 0.0, 0.02, 90, 1)]),
+    PseudoLabeledImage(
         "sub/ü #1.png", [Entry("cat", 1.0, 0.7, 5, 2), Entry("dog", 1.0, 0.8, 2, 0), Entry("cow", -1.0, 0.4, 7, 0)]
     ),
-    Picture("none.jpg", []),
+    PseudoLabeledImage("none.jpg", []),
 ]
 CLASSES = ["cat", "dog", 'a "cow" & <calf>']
 
 
 def test_label_studio_tasks():
-    tasks = label_studio_tasks(PICTURES, "tagspread run")
-    assert [task["data"]["picture"] for task in tasks] == ["sub/ü #1.png", "sure.jpg", "none.jpg"]  # least sure first
+    tasks = label_studio_tasks(IMAGES, "tagspread run")
+    assert [task["data"]["file_name"] for task in tasks] == ["sub/ü #1.png", "sure.jpg", "none.jpg"]  # least sure first
     assert tasks[0]["data"]["image"] == "/data/local-files/?d=sub/%C3%BC%20%231.png"
     (prediction,) = tasks[0]["predictions"]
     assert prediction["model_version"] == "tagspread run"
@@ -28,22 +28,22 @@ def test_label_studio_tasks():
         {"from_name": "tags", "to_name": "image", "type": "choices", "value": {"choices": ["cat", "dog"]}}
     ]
     assert tasks[2]["predictions"][0]["result"] == []
-    (one,) = label_studio_tasks(PICTURES, "m", prefix="https://example.com/", most=1)
+    (one,) = label_studio_tasks(IMAGES, "m", prefix="https://example.com/", most=1)
     assert one["data"]["image"].startswith("https://example.com/sub/")
 
 
-def test_the_labelling_interface_fits_the_tasks():
-    view = ElementTree.fromstring(labelling_interface(CLASSES))
-    picture, choices = view
-    assert picture.attrib == {"name": "image", "value": "$image"}
+def test_the_labeling_interface_fits_the_tasks():
+    view = ElementTree.fromstring(labeling_interface(CLASSES))
+    image, choices = view
+    assert image.attrib == {"name": "image", "value": "$image"}
     assert choices.attrib == {"name": "tags", "toName": "image", "choice": "multiple"}
     assert [choice.attrib["value"] for choice in choices] == CLASSES
-    used = label_studio_tasks(PICTURES, "m")[0]["predictions"][0]["result"][0]
-    assert (used["from_name"], used["to_name"]) == (choices.attrib["name"], picture.attrib["name"])
+    used = label_studio_tasks(IMAGES, "m")[0]["predictions"][0]["result"][0]
+    assert (used["from_name"], used["to_name"]) == (choices.attrib["name"], image.attrib["name"])
 
 
 def test_fiftyone():
-    found = fiftyone_labels(PICTURES, ["cat", "cow", "dog"])
+    found = fiftyone_labels(IMAGES, ["cat", "cow", "dog"])
     assert found["classes"] == ["cat", "cow", "dog"]
     assert found["labels"]["none"] == []
     assert [(one["label"], one["confidence"]) for one in found["labels"]["sub/ü #1"]] == [(0, 0.7), (2, 0.8)]
@@ -51,16 +51,16 @@ def test_fiftyone():
 
 
 def test_what_fiftyone_cannot_tell_apart_is_refused():
-    with pytest.raises(ValueError, match=r"a.png and another picture differ in the suffix only"):
-        fiftyone_labels([Picture("a.jpg", []), Picture("a.png", [])], ["cat"])
-    with pytest.raises(ValueError, match="has the tag 'cat', which the run does not know"):
-        fiftyone_labels(PICTURES, ["dog", "cow"])
+    with pytest.raises(ValueError, match=r"a.png and another image differ in the suffix only"):
+        fiftyone_labels([PseudoLabeledImage("a.jpg", []), PseudoLabeledImage("a.png", [])], ["cat"])
+    with pytest.raises(ValueError, match="have the tag 'cat', which the run does not know"):
+        fiftyone_labels(IMAGES, ["dog", "cow"])
 
 
-def test_pictures_without_files_cannot_be_handed_out():
+def test_images_without_files_cannot_be_handed_out():
     for export in (lambda p: label_studio_tasks(p, "m"), lambda p: fiftyone_labels(p, [])):
         with pytest.raises(ValueError, match="trained on arrays"):
-            export([Picture("number 40", [])])
+            export([PseudoLabeledImage("number 40", [])])
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):

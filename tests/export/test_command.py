@@ -21,7 +21,7 @@ def test_both_at_once(untrained, ready, folder, tmp_path):
     run = untrained()
     text = tagspread("export", run, "--onnx", tmp_path / "t.onnx", "--hub", tmp_path / "hub", "--images", folder)
     first, second = text.splitlines()
-    assert first.startswith(f"{tmp_path / 't.onnx'}: same tags as PyTorch on 8 pictures of {folder.name}, prob")
+    assert first.startswith(f"{tmp_path / 't.onnx'}: same tags as PyTorch on 8 images of {folder.name}, prob")
     assert second == f"{tmp_path / 'hub'}: for ts.load, or to upload"
     assert ts.load(tmp_path / "hub").classes == ts.load(run).classes
     assert tagspread("export", run, "--hub", tmp_path / "hub", "--overwrite", "-q") == ""
@@ -29,7 +29,7 @@ def test_both_at_once(untrained, ready, folder, tmp_path):
 
 @pytest.mark.parametrize(("apart", "lines"), [(5e-4, 1), (0.02, 2)])
 def test_a_resizing_that_matters_is_told(run, monkeypatch, apart, lines):
-    monkeypatch.setattr(exporting, "export_onnx", lambda *_, **__: Compared("3 pictures", 1e-7, apart))
+    monkeypatch.setattr(exporting, "export_onnx", lambda *_, **__: Compared("3 images", 1e-7, apart))
     said = tagspread("export", run, "--onnx", "t.onnx").splitlines()
     assert len(said) == lines
     assert ("by up to 0.02" in said[-1]) == (lines == 2)

@@ -32,8 +32,8 @@ def test_the_folder_is_loaded_like_a_run(run, tmp_path):
     before, after = (ts.load(one, device="cpu") for one in (run, out))
     assert after.classes == before.classes
     assert np.array_equal(after.thresholds, before.thresholds)
-    pictures = generated()
-    assert np.array_equal(before.predict(pictures).probabilities, after.predict(pictures).probabilities)
+    images = generated()
+    assert np.array_equal(before.predict(images).probabilities, after.predict(images).probabilities)
     config = json.loads((out / "config.json").read_text())
     assert (config["architecture"], config["num_classes"]) == ("small", 10)
     assert config["label_names"] == list(before.classes)
@@ -61,13 +61,13 @@ def test_the_card_has_the_runs_own_figures(run, tmp_path):
     text = (export_hub(run, tmp_path / "my_hub") / "README.md").read_text()
     metrics = json.loads((run / "metrics.json").read_text())["test"]
     low, high = metrics["interval_90"]
-    line = f"| 40 test pictures | {100 * metrics['mAP']:.1f} | {100 * low:.1f} to {100 * high:.1f} |"
+    line = f"| 40 test images | {100 * metrics['mAP']:.1f} | {100 * low:.1f} to {100 * high:.1f} |"
     assert line in text
     assert r"# my\_hub" in text
-    assert "**Labelled pictures:** 40." in text
-    assert "**Untagged pictures:** 20." in text
+    assert "**Labeled images:** 40." in text
+    assert "**Untagged images:** 20." in text
     assert "7 epochs" in text
-    assert "“match”, chosen on 20 pictures of the pile" in text
+    assert "“match”, chosen on 20 images of the unlabeled set" in text
     assert "not to be believed as probabilities" in text
     assert "was not measured; rare ones" in text
     rows = re.findall(r"^\| (\d) \| ([\d.e-]+|never) \|$", text, re.M)
@@ -75,29 +75,29 @@ def test_the_card_has_the_runs_own_figures(run, tmp_path):
     assert [cut for _, cut in rows] == ["never" if cut is None else f"{cut:.4g}" for cut in cuts]
 
 
-def test_the_card_of_a_model_that_was_kept_without_the_pile(run, tmp_path):
+def test_the_card_of_a_model_that_was_kept_without_the_unlabeled(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "copy")
     metrics = json.loads((copy / "metrics.json").read_text())
-    (copy / "metrics.json").write_text(json.dumps(metrics | {"network": "labelled_only"}))
+    (copy / "metrics.json").write_text(json.dumps(metrics | {"network": "labeled_only"}))
     before, after = ((export_hub(one, tmp_path / name) / "README.md").read_text() for name, one in
                      (("with", run), ("without", copy)))  # fmt: skip
-    assert "a pile of untagged ones" in before
-    assert "a pile of untagged ones" not in after
-    assert "It learnt from 20 pictures that nobody had tagged" in before
+    assert "a set of unlabeled ones" in before
+    assert "a set of unlabeled ones" not in after
+    assert "It learnt from 20 images that nobody had tagged" in before
     assert "that nobody had tagged" not in after
-    assert "**Untagged pictures:** 20, which were tried; the model that is kept is without them." in after
+    assert "**Untagged images:** 20, which were tried; the model that is kept is without them." in after
 
 
 def test_the_card_has_the_figures_of_an_evaluation(run, tmp_path, figures):
     text = (export_hub(run, tmp_path / "hub", figures=figures) / "README.md").read_text()
     known = json.loads(figures.read_text())
-    assert f"| 40 labelled pictures, by tagspread evaluate | {100 * known['map']:.1f} |" in text
+    assert f"| 40 labeled images, by tagspread evaluate | {100 * known['map']:.1f} |" in text
     assert f"it gives {100 * known['decisions']['OR']:.1f} of 100 tags that are there" in text
     for one in known["classes"]:
         assert f"| {one['name']} |" in text
         if one["ap"] is not None:
             few, ends = one["positives"] < 5, [100 * (one[end] or 0) for end in ("ap_low", "ap_high")]
-            interval = "too few pictures" if few else "{:.1f} to {:.1f}".format(*ends)
+            interval = "too few images" if few else "{:.1f} to {:.1f}".format(*ends)
             assert f"| {100 * one['ap']:.1f} | {interval} |" in text
     assert "was not measured" not in text
 
@@ -106,7 +106,7 @@ def test_a_run_that_knows_little(untrained, tmp_path):
     out = export_hub(untrained(classes=("a|b", "*c*", "<d>\n# e")), tmp_path / "hub")
     text = (out / "README.md").read_text()
     assert "Nobody has measured it" in text
-    assert "**Labelled pictures:** no longer known." in text
+    assert "**Labeled images:** no longer known." in text
     assert "untagged ones" not in text
     assert r"| a\|b | 0.5 |" in text
     assert r"| \*c\* | 0.5 |" in text
@@ -182,6 +182,6 @@ def test_the_card_of_a_head_lists_what_had_a_part_in_it(folder, tmp_path):
     assert "epoch" not in card
     for unused in ("lr", "warmup\\_epochs", "cutout", "ema\\_decay", "held\\_out"):
         assert f"| {unused} |" not in card
-    assert "| pile\\_weight |" in card
+    assert "| unlabeled\\_weight |" in card
     assert json.loads((tmp_path / "hub" / "config.json").read_text())["settings"]["mode"] == "head"
     assert "{" not in card

@@ -36,17 +36,17 @@ def tagger(run):
 
 def test_the_file_says_what_the_run_says(exported, tagger, folder):
     file, compared = exported
-    assert compared.words == f"8 pictures of {folder.name}"
+    assert compared.words == f"8 images of {folder.name}"
     assert compared.difference <= 1e-3
     session = onnxruntime.InferenceSession(file)
     files = sorted(folder.glob("*.png"))[20:60]
     found = tagger.predict(files)
     small = np.stack([np.asarray(Image.open(one).resize((24, 24), Image.Resampling.BILINEAR)) for one in files])
-    (together,) = session.run(None, {"pictures": small})
+    (together,) = session.run(None, {"images": small})
     assert np.abs(together - found.probabilities).max() <= 1e-3
     assert ((together >= tagger.thresholds) == found.chosen).all()
     for one, expected in zip(files, found.probabilities, strict=True):  # the graph resizes as well
-        (alone,) = session.run(None, {"pictures": np.asarray(Image.open(one))[None]})
+        (alone,) = session.run(None, {"images": np.asarray(Image.open(one))[None]})
         assert np.abs(alone[0] - expected).max() <= 1e-3
 
 
@@ -95,10 +95,10 @@ def test_networks(untrained, tmp_path, capfd, backbone, head, method):
     run = untrained(backbone, head, method)
     compared = export_onnx(run, tmp_path / "n.onnx")
     assert capfd.readouterr() == ("", "")  # exporters like to talk
-    assert compared.words == "4 generated pictures, as the run's own cannot be found"
-    picture = np.random.default_rng(1).integers(0, 256, (3, 32, 32, 3), np.uint8)
-    (found,) = onnxruntime.InferenceSession(tmp_path / "n.onnx").run(None, {"pictures": picture})
-    expected = ts.load(run, device="cpu").predict(picture).probabilities
+    assert compared.words == "4 generated images, as the run's own cannot be found"
+    image = np.random.default_rng(1).integers(0, 256, (3, 32, 32, 3), np.uint8)
+    (found,) = onnxruntime.InferenceSession(tmp_path / "n.onnx").run(None, {"images": image})
+    expected = ts.load(run, device="cpu").predict(image).probabilities
     assert np.abs(found - expected).max() <= 1e-3
     assert found.dtype == np.float32
 
@@ -169,9 +169,9 @@ def test_a_file_that_answers_otherwise_is_not_kept(untrained, graph, tmp_path, m
 
 
 def test_a_probability_on_its_threshold_may_fall_on_either_side(exported, tagger, monkeypatch):
-    pictures = generated()[:1]
-    monkeypatch.setattr(tagger, "thresholds", tagger.predict(pictures).probabilities[0].copy())
-    assert compare(exported[0], tagger, Sample(pictures, "one")).difference <= 1e-3
+    images = generated()[:1]
+    monkeypatch.setattr(tagger, "thresholds", tagger.predict(images).probabilities[0].copy())
+    assert compare(exported[0], tagger, Sample(images, "one")).difference <= 1e-3
 
 
 def test_a_network_that_cannot_be_translated(untrained, tmp_path, monkeypatch):
@@ -183,23 +183,23 @@ def test_a_network_that_cannot_be_translated(untrained, tmp_path, monkeypatch):
         export_onnx(untrained(), tmp_path / "n.onnx")
 
 
-def test_pictures_to_compare_on(run, folder, tmp_path):
-    assert len(find_sample(run, None, 24).pictures) == 8
+def test_images_to_compare_on(run, folder, tmp_path):
+    assert len(find_sample(run, None, 24).images) == 8
     for name in ("empty", "some"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "broken.png").write_bytes(b"no picture")
+        (tmp_path / name / "broken.png").write_bytes(b"no image")
     for i in range(3):
         (tmp_path / "some" / f"p{i}.png").write_bytes((folder / f"p00{i}.png").read_bytes())
     some = find_sample(run, tmp_path / "some", 24)
-    assert some.words == "3 pictures of some"
-    assert np.array_equal(some.pictures[0], np.asarray(Image.open(folder / "p000.png")))
-    with pytest.raises(TagspreadError, match="holds no picture that can be read"):
+    assert some.words == "3 images of some"
+    assert np.array_equal(some.images[0], np.asarray(Image.open(folder / "p000.png")))
+    with pytest.raises(TagspreadError, match="holds no image that can be read"):
         find_sample(run, tmp_path / "empty", 24)
     with pytest.raises(TagspreadError, match="is no folder"):
         find_sample(run, tmp_path / "none", 24)
 
 
-def test_the_runs_own_pictures_are_gone(run, tmp_path):
+def test_the_runs_own_images_are_gone(run, tmp_path):
     for where, words in (("gone", "cannot be found"), ("empty", "holds none that can be read")):
         (tmp_path / "empty").mkdir(exist_ok=True)
         config = json.loads((run / "config.json").read_text())
@@ -207,4 +207,4 @@ def test_the_runs_own_pictures_are_gone(run, tmp_path):
         (tmp_path / "config.json").write_text(json.dumps(config))
         sample = find_sample(tmp_path, None, 24)
         assert words in sample.words
-        assert len({one.shape for one in sample.pictures}) == 4
+        assert len({one.shape for one in sample.images}) == 4

@@ -14,7 +14,7 @@ from tagspread.linear.perceptron import PerceptronHead
 from tagspread.linear.rows import DenseRows, SparseRows
 
 
-def problem(rows=60, width=4, classes=3, seed=0):
+def dataset(rows=60, width=4, classes=3, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, width)).astype(np.float32)
     y = (x @ rng.normal(size=(width, classes)) + rng.normal(size=(rows, classes)) > 0).astype(np.int8)
@@ -28,7 +28,7 @@ def fit(parts, classes, width, ridge=0.05):
 
 
 def test_importance_of_parts_and_entries_is_scikit_learns_sample_weight():
-    x, y = problem()
+    x, y = dataset()
     importance = np.random.default_rng(1).uniform(0.1, 2.0, size=(30, 3)).astype(np.float32)
     parts = [
         Part(DenseRows(torch.from_numpy(x[:30])), torch.from_numpy(y[:30])),
@@ -43,7 +43,7 @@ def test_importance_of_parts_and_entries_is_scikit_learns_sample_weight():
 
 
 def test_unknown_entries_are_left_out_of_their_class():
-    x, y = problem()
+    x, y = dataset()
     y[::3, 0] = -1
     weight, _ = fit([Part(DenseRows(torch.from_numpy(x)), torch.from_numpy(y))], 3, 4)
     known = y[:, 0] >= 0
@@ -53,7 +53,7 @@ def test_unknown_entries_are_left_out_of_their_class():
 
 
 def test_sparse_rows_give_what_dense_rows_give():
-    x, y = problem(rows=200, width=30)
+    x, y = dataset(rows=200, width=30)
     x[np.abs(x) < 1] = 0
     labels = torch.from_numpy(y)
     rows = (DenseRows(torch.from_numpy(x)), SparseRows(sparse.csr_array(x)))
@@ -71,7 +71,7 @@ def test_sparse_rows_give_what_dense_rows_give():
 
 
 def test_views_are_rows_of_the_same_labels_and_their_scores_are_averaged():
-    x, y = problem(rows=80)
+    x, y = dataset(rows=80)
     views = torch.from_numpy(x.reshape(2, 40, 4))
     labels = torch.from_numpy(y[:40])
     weight, bias = fit([Part(DenseRows(views), labels)], 3, 4)
@@ -83,7 +83,7 @@ def test_views_are_rows_of_the_same_labels_and_their_scores_are_averaged():
 
 
 def test_slope_is_the_derivative_and_blocks_do_not_matter(monkeypatch):
-    x, y = problem()
+    x, y = dataset()
     labels = torch.from_numpy(y).where(torch.from_numpy(y) >= 0, -1)
     labels[:10] = -1
     part = Part(DenseRows(torch.from_numpy(x)), labels, torch.rand(60, 3, generator=torch.Generator().manual_seed(0)))
@@ -100,7 +100,7 @@ def test_slope_is_the_derivative_and_blocks_do_not_matter(monkeypatch):
 
 
 def test_starting_at_the_answer_changes_nothing():
-    x, y = problem()
+    x, y = dataset()
     x, y = torch.from_numpy(x), torch.from_numpy(y)
     first = fit_logistic(x, y, torch.zeros(3, 5), 0.1)
     torch.testing.assert_close(fit_logistic(x, y, first, 0.1), first, atol=1e-3, rtol=0)
@@ -121,7 +121,7 @@ def test_hidden_layer_learns_what_no_line_can():
 
 
 def test_slope_of_the_hidden_layer():
-    x, y = problem()
+    x, y = dataset()
     part = Part(DenseRows(torch.from_numpy(x)), torch.from_numpy(y))
     generator = torch.Generator().manual_seed(0)
     layers = [torch.randn(shape, generator=generator).requires_grad_() for shape in ((5, 4), (5,), (3, 5), (3,))]

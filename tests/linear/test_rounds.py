@@ -16,29 +16,29 @@ from tagspread.methods import METHODS, Method, Targets, get_method
 HEAD = LinearHead()
 
 
-def problem(labelled=40, pile=160, views=1, seed=0):
+def dataset(labeled=40, unlabeled=160, views=1, seed=0):
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=(4, 3))
-    rows = rng.normal(size=(labelled + pile, 4))
+    rows = rng.normal(size=(labeled + unlabeled, 4))
     x = np.stack([rows + 0.1 * rng.normal(size=rows.shape) for _ in range(views)]).astype(np.float32)
-    y = (rows @ truth + rng.normal(size=(labelled + pile, 3)) > 0.5).astype(np.int8)
+    y = (rows @ truth + rng.normal(size=(labeled + unlabeled, 3)) > 0.5).astype(np.int8)
     seen = torch.from_numpy(x)
-    return DenseRows(seen[:, :labelled]), torch.from_numpy(y[:labelled]), DenseRows(seen[:, labelled:])
+    return DenseRows(seen[:, :labeled]), torch.from_numpy(y[:labeled]), DenseRows(seen[:, labeled:])
 
 
-def run(known, y, pile, settings, **options):
+def run(known, y, unlabeled, settings, **options):
     start = probe(known, y, settings.ridge, HEAD)
-    return spread(known, y, pile, settings, start, head=HEAD, classes=("a", "b", "c"), **options)
+    return spread(known, y, unlabeled, settings, start, head=HEAD, classes=("a", "b", "c"), **options)
 
 
 def test_rounds_are_score_label_fit_one_after_the_other():
-    known, y, pile = problem(views=2)
-    fitted = run(known, y, pile, Settings(get_method("cap", keep_pos=0.8), 0.1, 0.02, 1.0), max_rounds=2)
+    known, y, unlabeled = dataset(views=2)
+    fitted = run(known, y, unlabeled, Settings(get_method("cap", keep_pos=0.8), 0.1, 0.02, 1.0), max_rounds=2)
     weight = fit_logistic(known.features, y, torch.zeros(3, 5), 0.1)
     for _ in range(2):
-        logits = (pile.features @ weight[:, :-1].T + weight[:, -1]).mean(0)
+        logits = (unlabeled.features @ weight[:, :-1].T + weight[:, -1]).mean(0)
         targets = cat_targets(logits, *class_counts(y), 0.8)
-        rows = torch.cat([known.features, pile.features], dim=1)
+        rows = torch.cat([known.features, unlabeled.features], dim=1)
         weight = fit_logistic(rows, torch.cat([y, targets]), weight, 0.02)
     assert (fitted.targets.labels == targets).all()
     torch.testing.assert_close(fitted.layers[0][0], weight[:, :-1], atol=2e-3, rtol=0)
@@ -48,20 +48,20 @@ def test_rounds_are_score_label_fit_one_after_the_other():
 
 
 def test_rounds_end_when_the_targets_stop_moving():
-    known, y, pile = problem()
-    fitted = run(known, y, pile, Settings(get_method("cap")), max_rounds=50)
+    known, y, unlabeled = dataset()
+    fitted = run(known, y, unlabeled, Settings(get_method("cap")), max_rounds=50)
     assert len(fitted.log) < 50
-    early = run(known, y, pile, Settings(get_method("cap")), max_rounds=50, tolerance=fitted.log[1]["moved"])
+    early = run(known, y, unlabeled, Settings(get_method("cap")), max_rounds=50, tolerance=fitted.log[1]["moved"])
     assert len(early.log) == 1
 
 
-def test_a_pile_that_weighs_nothing_or_is_not_there_changes_nothing():
-    known, y, pile = problem()
+def test_a_unlabeled_that_weighs_nothing_or_is_not_there_changes_nothing():
+    known, y, unlabeled = dataset()
     start = probe(known, y, 0.1, HEAD)
     for settings, rows in (
-        (Settings(get_method("cap"), pile_weight=0.0), pile),
-        (Settings(get_method("bce")), pile),
-        (Settings(get_method("cap")), pile.take(torch.arange(0))),
+        (Settings(get_method("cap"), unlabeled_weight=0.0), unlabeled),
+        (Settings(get_method("bce")), unlabeled),
+        (Settings(get_method("cap")), unlabeled.take(torch.arange(0))),
     ):
         fitted = run(known, y, rows, settings)
         assert fitted.targets is None
@@ -69,9 +69,9 @@ def test_a_pile_that_weighs_nothing_or_is_not_there_changes_nothing():
 
 
 def test_constant_classes_keep_their_frequency_and_are_not_guessed():
-    known, y, pile = problem()
+    known, y, unlabeled = dataset()
     y[:, 0], y[:, 1] = 0, 1
-    fitted = run(known, y, pile, Settings(get_method("cap", priors={"a": 0.5})))
+    fitted = run(known, y, unlabeled, Settings(get_method("cap", priors={"a": 0.5})))
     ((weight, bias),) = fitted.layers
     assert (weight[:2] == 0).all()
     assert bias[0].item() == pytest.approx(-bias[1].item()) == pytest.approx(np.log(0.5 / 40.5), rel=1e-5)
@@ -79,25 +79,25 @@ def test_constant_classes_keep_their_frequency_and_are_not_guessed():
     assert (fitted.targets.labels[:, 1] == 1).all()
     y[:, 2] = -1
     assert constant_classes(y)[2] == 0
-    assert (run(known, y, pile, Settings(get_method("cap", priors={"c": 0.5}))).targets.labels[:, 2] == -1).all()
+    assert (run(known, y, unlabeled, Settings(get_method("cap", priors={"c": 0.5}))).targets.labels[:, 2] == -1).all()
 
 
 @dataclass(frozen=True)
 class Watching(Method):
     """Writes down what it was told."""
 
-    reads_labelled = True
+    reads_labeled = True
 
-    def targets(self, scores, labelled, state):
-        state.setdefault("told", []).append((labelled.epoch, labelled.epochs, labelled.pile_size, labelled.scores))
+    def targets(self, scores, labeled, state):
+        state.setdefault("told", []).append((labeled.epoch, labeled.epochs, labeled.unlabeled_size, labeled.scores))
         half = (scores > 0).float() * 0.8 + 0.1  # soft
         return Targets(half, torch.full_like(half, 0.5))
 
 
 def test_a_method_is_told_where_things_stand_and_may_give_soft_and_weighted_targets():
-    known, y, pile = problem()
+    known, y, unlabeled = dataset()
     state: dict[str, Any] = {}
-    fitted = run(known, y, pile, Settings(Watching()), max_rounds=3, tolerance=-1.0, state=state)
+    fitted = run(known, y, unlabeled, Settings(Watching()), max_rounds=3, tolerance=-1.0, state=state)
     assert [told[:3] for told in state["told"]] == [(0, 3, 160), (1, 3, 160), (2, 3, 160)]
     assert state["told"][0][3].shape == y.shape
     assert fitted.targets.labels.unique().tolist() == pytest.approx([0.1, 0.9])
@@ -113,16 +113,16 @@ def accepted(name):
 
 @pytest.mark.parametrize("name", [name for name in METHODS if accepted(name)])
 def test_every_method_that_labels_from_scores_runs(name):
-    known, y, pile = problem()
+    known, y, unlabeled = dataset()
     method = get_method(name)
-    fitted = run(known, y, pile, Settings(method))
+    fitted = run(known, y, unlabeled, Settings(method))
     assert torch.isfinite(fitted.layers[0][0]).all()
-    assert (fitted.targets is None) != method.uses_pile
+    assert (fitted.targets is None) != method.uses_unlabeled
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if not accepted(name)])
 def test_every_other_method_says_why_not(name):
-    with pytest.raises(ValueError, match=r"needs a network that is trained on pictures|is defined by the loss"):
+    with pytest.raises(ValueError, match=r"needs a network that is trained on images|is defined by the loss"):
         check_method(get_method(name))
 
 
@@ -132,23 +132,23 @@ def test_which_methods_label_from_scores():
 
 
 def test_a_method_is_told_of_each_round_and_of_rows_that_were_set_apart():
-    known, y, pile = problem()
+    known, y, unlabeled = dataset()
     told = []
 
     @dataclass(frozen=True)
     class Rule(Method):
-        def start(self, labelled):
+        def start(self, labeled):
             return {"cut": torch.zeros(1)}
 
-        def new_epoch(self, labelled, state):
-            state["cut"].fill_(labelled.epoch + 1)
+        def new_epoch(self, labeled, state):
+            state["cut"].fill_(labeled.epoch + 1)
 
-        def targets(self, scores, labelled, state):
-            told.append((int(state["cut"]), scores, labelled.apart))
+        def targets(self, scores, labeled, state):
+            told.append((int(state["cut"]), scores, labeled.apart))
             return Targets((scores > float(state["cut"]) / 10).to(torch.int8))
 
     apart = torch.tensor([[1, 0, 1], [0, 1, 0]])
-    run(known, y, pile, Settings(Rule()), apart=apart, max_rounds=3)
+    run(known, y, unlabeled, Settings(Rule()), apart=apart, max_rounds=3)
     assert [cut for cut, _, _ in told] == [1, 2, 3]
     for _, found, judged in told:
         assert torch.equal(judged.y, apart)

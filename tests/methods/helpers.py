@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.torch import load_file
 
-from tagspread.methods import Labelled
+from tagspread.methods import Labeled
 from tagspread.train import loop
 from tagspread.train.interrupts import Interrupted, StopSignal
 from tagspread.train.trainer import run_training
@@ -22,7 +22,7 @@ def named(classes):
 
 @st.composite
 def problems(draw):
-    """Logits with many ties, a pile from one row on; labels with unknown entries, empty and wholly unknown classes."""
+    """Logits with many ties, unlabeled sets from one row on; labels with unknown entries and empty classes."""
     rows, classes = draw(st.integers(1, 12)), draw(st.integers(1, 6))
     elements = draw(
         st.sampled_from([st.sampled_from([-1.0, -0.0, 0.0, 2.0]), st.floats(-9, 9, width=32), st.just(0.5)])
@@ -31,7 +31,7 @@ def problems(draw):
     labels = st.sampled_from(draw(st.sampled_from([(0, 1), (-1, 0, 1), (-1, 0), (0, 1, 1, 1)])))
     y = draw(hnp.arrays(np.int8, (draw(st.integers(1, 9)), classes), elements=labels))
     y[0, 0] = draw(st.integers(0, 1))  # something is known
-    return torch.from_numpy(scores), Labelled(torch.from_numpy(y), named(classes))
+    return torch.from_numpy(scores), Labeled(torch.from_numpy(y), named(classes))
 
 
 def highest(scores, count):
@@ -89,8 +89,8 @@ def stopped(after, monkeypatch):
         yield
 
 
-def train_in_two_parts(problem, config, out, after, watcher, monkeypatch):
+def train_in_two_parts(dataset, config, out, after, watcher, monkeypatch):
     """Train until ``after`` steps are made, stop, and resume until the end."""
     with stopped(after, monkeypatch):
-        run_training(problem, config, out, watcher=watcher)
-    return run_training(problem, config, out, resume=True, watcher=watcher)
+        run_training(dataset, config, out, watcher=watcher)
+    return run_training(dataset, config, out, resume=True, watcher=watcher)

@@ -12,7 +12,7 @@ from PIL import Image
 
 import tagspread as ts
 from tagspread.errors import TagspreadError
-from tagspread.methods import Labelled, Targets, get_method
+from tagspread.methods import Labeled, Targets, get_method
 from tagspread.methods.mat import MAT
 from tagspread.train.trainer import run_training
 from tagspread.vision.augment import Views
@@ -27,7 +27,7 @@ def bce(logits, labels, weight):
     return ts.bce_loss(logits, labels, weight=weight, reduction="none")
 
 
-def pictures(count=4, height=12, width=12):
+def images(count=4, height=12, width=12):
     random = torch.Generator().manual_seed(height)
     return torch.randint(0, 256, (count, 3, height, width), dtype=torch.uint8, generator=random)
 
@@ -62,7 +62,7 @@ def test_fusion_lets_the_largest_patch_speak_loudest():
 
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (24, 16), (7, 9), (2, 2)])
 def test_patches_equal_slices_enlarged_by_pillow(height, width):
-    batch = pictures(2, height, width)
+    batch = images(2, height, width)
     before = batch.clone()
     parts = with_patches(batch)
     assert parts.shape == (2, PARTS, 3, height, width)
@@ -82,7 +82,7 @@ def test_patches_equal_slices_enlarged_by_pillow(height, width):
 
 
 def test_every_part_has_a_strong_view_of_its_own(network):
-    batch, rows, views = pictures(), np.array([5, 9, 2, 7]), Views(seed=1)
+    batch, rows, views = images(), np.array([5, 9, 2, 7]), Views(seed=1)
     before = batch.clone()
     shown = network.show(views, batch, rows, 3, True)
     assert shown.shape == (4, PARTS, 3, 12, 12)
@@ -98,7 +98,7 @@ def test_every_part_has_a_strong_view_of_its_own(network):
 
 @torch.no_grad()
 def test_four_heads_answer_for_whole_and_patches(network):
-    batch = pictures()
+    batch = images()
     parts = with_patches(batch)
     features = [network.backbone(network.prepare(parts[:, p])) for p in range(PARTS)]
     expected = []
@@ -112,10 +112,10 @@ def test_four_heads_answer_for_whole_and_patches(network):
 
 
 def test_true_and_pseudo_labels_reach_only_their_own_heads(network):
-    method, parts = get_method("d2l"), with_patches(pictures())
+    method, parts = get_method("d2l"), with_patches(images())
     labels, weight = torch.tensor([[1.0, 0, -1]] * 4), torch.rand(4, 3)
     for kind, loss in (
-        ("true", lambda output: method.loss_labelled(output, labels, weight, bce)),
+        ("true", lambda output: method.loss_labeled(output, labels, weight, bce)),
         ("pseudo", lambda output: method.loss(output, Targets(labels, weight), bce, {})),
     ):
         network.zero_grad()
@@ -135,7 +135,7 @@ def test_the_heads_for_pseudo_labels_begin_as_copies(network):
     method = get_method("d2l")
     heads = network.head
     assert not torch.equal(heads.whole_pseudo.weight, heads.whole_true.weight)
-    method.begin_pile(network)
+    method.begin_unlabeled(network)
     for part in ("whole", "patch"):
         true, pseudo = (getattr(heads, f"{part}_{kind}") for kind in ("true", "pseudo"))
         assert_same(true.state_dict(), pseudo.state_dict())
@@ -148,20 +148,20 @@ def test_the_heads_for_pseudo_labels_begin_as_copies(network):
 
 @settings(max_examples=60, deadline=None)
 @given(problems())
-def test_labels_are_mat_s_at_the_epoch_s_thresholds(problem):
-    scores, labelled = problem
+def test_labels_are_mat_s_at_the_epoch_s_thresholds(dataset):
+    scores, labeled = dataset
     random = torch.Generator().manual_seed(len(scores))
-    labelled = replace(labelled, scores=torch.randn(labelled.y.shape, generator=random))
+    labeled = replace(labeled, scores=torch.randn(labeled.y.shape, generator=random))
     method = get_method("d2l", beta=1.0)
-    state = method.start(labelled)
-    assert method.targets(scores, labelled, state).labels.sum() == 0  # nothing before the first thresholds
-    method.new_epoch(labelled, state)
-    assert torch.equal(state["thresholds"], MAT(beta=1.0).thresholds(labelled))
+    state = method.start(labeled)
+    assert method.targets(scores, labeled, state).labels.sum() == 0  # nothing before the first thresholds
+    method.new_epoch(labeled, state)
+    assert torch.equal(state["thresholds"], MAT(beta=1.0).thresholds(labeled))
     chosen = state["thresholds"].tolist()
     for seen in (scores, scores.neg()[:1]):
         expected = [[int(p >= t) for p, t in zip(row, chosen, strict=True)] for row in seen.sigmoid().tolist()]
         last = Targets(torch.zeros_like(seen))
-        for found in (method.targets(seen, labelled, state), method.step_targets(seen, last, labelled, state)):
+        for found in (method.targets(seen, labeled, state), method.step_targets(seen, last, labeled, state)):
             assert found.labels.tolist() == expected
             assert found.weight is None
     assert state["thresholds"].tolist() == chosen
@@ -172,7 +172,7 @@ def test_labels_are_mat_s_at_the_epoch_s_thresholds(problem):
 RUN = {"warmup_epochs": 1, "epochs": 2, "batch": 16, "batch_labeled": 6, "method": "d2l"}
 
 
-def test_a_run_chooses_thresholds_each_epoch_and_leaves_the_pictures_alone(
+def test_a_run_chooses_thresholds_each_epoch_and_leaves_the_images_alone(
     small_problem, tiny, silent, tmp_path, monkeypatch
 ):
     everything = np.arange(len(small_problem.store))
@@ -184,7 +184,7 @@ def test_a_run_chooses_thresholds_each_epoch_and_leaves_the_pictures_alone(
     assert torch.isfinite(saved(whole.path)["method.thresholds"]).any()
 
 
-def test_the_copies_are_made_between_warm_up_and_pile(small_problem, tiny, silent, tmp_path):
+def test_the_copies_are_made_between_warm_up_and_unlabeled(small_problem, tiny, silent, tmp_path):
     """With nothing learnt, the heads are as they began."""
     still = tiny(**(RUN | {"epochs": 1, "lr": 0.0, "weight_decay": 0.0}))
     state = saved(run_training(small_problem, still, tmp_path / "run", watcher=silent).path)
@@ -211,8 +211,8 @@ def test_bad_settings(settings_, words, small_problem, tiny, silent, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_d2l_needs_scores_of_the_labelled_part():
-    labelled = Labelled(torch.tensor([[1]]), named(1))
+def test_d2l_needs_scores_of_the_labeled_part():
+    labeled = Labeled(torch.tensor([[1]]), named(1))
     method = get_method("d2l")
-    with pytest.raises(TagspreadError, match="looks at the scores of the labelled part, and none were given"):
-        method.new_epoch(labelled, method.start(labelled))
+    with pytest.raises(TagspreadError, match="looks at the scores of the labeled part, and none were given"):
+        method.new_epoch(labeled, method.start(labeled))

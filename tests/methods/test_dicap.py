@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import tagspread as ts
 from tagspread.errors import TagspreadError
-from tagspread.methods import Labelled, Targets, get_method
+from tagspread.methods import Labeled, Targets, get_method
 from tagspread.methods.base import SetApart
 from tagspread.methods.dicap import DiCaP, halfway
 from tagspread.train.trainer import run_training
@@ -61,25 +61,25 @@ def share_at(score, f, y, bins):
 
 @st.composite
 def judged_problems(draw):
-    """Problems whose labelled rows have scores, some of them set apart."""
-    scores, labelled = draw(problems())
+    """Problems whose labeled rows have scores, some of them set apart."""
+    scores, labeled = draw(problems())
     elements = draw(st.sampled_from([st.sampled_from([-1.0, 0.0, 2.0]), st.floats(-9, 9, width=32), st.just(0.5)]))
-    seen = torch.from_numpy(draw(hnp.arrays(np.float32, tuple(labelled.y.shape), elements=elements)))
-    labelled = replace(labelled, scores=seen)
+    seen = torch.from_numpy(draw(hnp.arrays(np.float32, tuple(labeled.y.shape), elements=elements)))
+    labeled = replace(labeled, scores=seen)
     if draw(st.booleans()):
-        labelled = replace(labelled, apart=SetApart(labelled.y, seen.neg().roll(1, 0)))
-    return scores, labelled
+        labeled = replace(labeled, apart=SetApart(labeled.y, seen.neg().roll(1, 0)))
+    return scores, labeled
 
 
 @settings(max_examples=100, deadline=None)
 @given(judged_problems(), st.sampled_from([1, 2, 5, 20]))
-def test_targets_and_weights_equal_loops(problem, bins):
-    scores, labelled = problem
-    f, y = scores.sigmoid().numpy(), labelled.y.numpy()
-    assert labelled.scores is not None
-    present, absent = middles(labelled.scores.sigmoid().numpy(), y)
-    judge = (labelled.scores, y) if labelled.apart is None else (labelled.apart.scores, labelled.apart.y.numpy())
-    found = get_method("dicap", bins=bins).targets(scores, labelled, {})
+def test_targets_and_weights_equal_loops(dataset, bins):
+    scores, labeled = dataset
+    f, y = scores.sigmoid().numpy(), labeled.y.numpy()
+    assert labeled.scores is not None
+    present, absent = middles(labeled.scores.sigmoid().numpy(), y)
+    judge = (labeled.scores, y) if labeled.apart is None else (labeled.apart.scores, labeled.apart.y.numpy())
+    found = get_method("dicap", bins=bins).targets(scores, labeled, {})
     assert found.weight is not None
     for (j, k), p in np.ndenumerate(f):
         label = 1 if p > present[k] else 0 if p < absent[k] else -1
@@ -95,7 +95,7 @@ def test_thresholds_of_hand_made_classes():
     y = torch.tensor([[1, 1, 0, 1, -1], [1, 1, 0, 1, -1], [0, 0, 0, 1, -1], [0, 0, 0, 1, -1], [-1, -1, -1, -1, -1]])
     f = torch.tensor([[0.9, 0.2, 0.3, 0.4, 0.5], [0.5, 0.4, 0.5, 0.6, 0.5], [0.1, 0.9, 0.2, 0.9, 0.5],
                       [0.3, 0.7, 0.1, 0.2, 0.5], [0.99, 0.01, 0.99, 0.01, 0.5]])  # fmt: skip
-    present, absent = halfway(Labelled(y, named(5), scores=f.logit()))
+    present, absent = halfway(Labeled(y, named(5), scores=f.logit()))
     assert present.tolist() == pytest.approx([0.7, 0.3, math.inf, 0.55, math.inf])
     assert absent.tolist() == pytest.approx([0.2, 0.3, 0.3, -math.inf, -math.inf])
 
@@ -103,10 +103,8 @@ def test_thresholds_of_hand_made_classes():
 def test_what_is_measured_apart_is_what_weighs():
     """Right half of the time above 1/2, never below."""
     apart = SetApart(torch.tensor([[1, 0], [0, 0]]), torch.tensor([[3.0, -3.0], [3.0, -3.0]]))
-    labelled = Labelled(
-        torch.tensor([[1, 1], [0, 0]]), named(2), scores=torch.tensor([[1.0, 1], [-1, -1]]), apart=apart
-    )
-    found = get_method("dicap", bins=2).targets(torch.tensor([[4.0, -4.0], [0.8, -0.8]]), labelled, {})
+    labeled = Labeled(torch.tensor([[1, 1], [0, 0]]), named(2), scores=torch.tensor([[1.0, 1], [-1, -1]]), apart=apart)
+    found = get_method("dicap", bins=2).targets(torch.tensor([[4.0, -4.0], [0.8, -0.8]]), labeled, {})
     assert found.labels.tolist() == [[1, 0], [-1, -1]]
     assert found.weight is not None
     assert found.weight[0, 0].item() == pytest.approx(0.5)  # the last bin is level
@@ -115,7 +113,7 @@ def test_what_is_measured_apart_is_what_weighs():
 
 
 def contrast_by_pairs(strong, weak, ambiguous, temperature):
-    """Each ambiguous (picture, class): how hard it is to tell its weak view among all ambiguous ones'."""
+    """Each ambiguous (image, class): how hard it is to tell its weak view among all ambiguous ones'."""
     entries = [(j, k) for j, row in enumerate(ambiguous) for k, open_ in enumerate(row) if open_]
     total = 0.0
     for j, k in entries:
@@ -179,12 +177,12 @@ def test_a_linear_head_has_no_such_term_and_no_pairs():
     logits, weight = torch.randn(4, 3), torch.rand(4, 3)
     labels = torch.tensor([[-1, 1, 0]] * 4)
     assert torch.equal(method.loss(logits, Targets(labels, weight), bce, {}), bce(logits, labels, weight))
-    assert torch.equal(method.loss_labelled(logits, labels, weight, bce), bce(logits, labels, weight))
+    assert torch.equal(method.loss_labeled(logits, labels, weight, bce), bce(logits, labels, weight))
 
 
-def test_labelled_rows_are_trained_on_the_strong_view_s_logits():
+def test_labeled_rows_are_trained_on_the_strong_view_s_logits():
     output, y = pair_output(4, 3), torch.tensor([[1, 0, -1]] * 4)
-    found = get_method("dicap").loss_labelled(output, y, torch.ones(4, 3), bce)
+    found = get_method("dicap").loss_labeled(output, y, torch.ones(4, 3), bce)
     assert torch.equal(found, bce(output[..., 0], y, None))
 
 
@@ -196,12 +194,12 @@ def pair_net():
     return network.eval()
 
 
-PICTURES = torch.randint(0, 256, (4, 3, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+IMAGES = torch.randint(0, 256, (4, 3, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
 @torch.no_grad()
 def test_pairs_are_seen_as_their_views_are_one_by_one(pair_net):
-    strong, weak = PICTURES, PICTURES.flip(-1)
+    strong, weak = IMAGES, IMAGES.flip(-1)
     output = pair_net(torch.stack([strong, weak], 1))
     assert output.shape == (4, 3, 1 + 2 * WIDTH)
     torch.testing.assert_close(PairNet.logits(output), pair_net(strong))
@@ -214,11 +212,11 @@ def test_pairs_are_seen_as_their_views_are_one_by_one(pair_net):
 
 
 def test_a_pair_is_a_strong_and_a_weak_view(pair_net):
-    views, rows, before = Views(seed=3), np.arange(10, 14), PICTURES.clone()
-    shown = pair_net.show(views, PICTURES, rows, 2, True)
-    assert torch.equal(shown[:, 0], views.strong(PICTURES, rows, 2))
-    assert torch.equal(shown[:, 1], views.weak(PICTURES, rows, 2))
-    assert torch.equal(PICTURES, before)
+    views, rows, before = Views(seed=3), np.arange(10, 14), IMAGES.clone()
+    shown = pair_net.show(views, IMAGES, rows, 2, True)
+    assert torch.equal(shown[:, 0], views.strong(IMAGES, rows, 2))
+    assert torch.equal(shown[:, 1], views.weak(IMAGES, rows, 2))
+    assert torch.equal(IMAGES, before)
 
 
 def test_a_run_with_class_embeddings_sets_items_apart_and_can_be_stopped(
@@ -232,7 +230,7 @@ def test_a_run_with_class_embeddings_sets_items_apart_and_can_be_stopped(
     parts = train_in_two_parts(small_problem, config, tmp_path / "parts", 3, silent, monkeypatch)
     assert_same(saved(whole.path), saved(parts.path))
     state = saved(whole.path)
-    assert len(state["targets.labels"]) == len(small_problem.pile) + round(0.2 * len(small_problem.labelled))
+    assert len(state["targets.labels"]) == len(small_problem.unlabeled) + round(0.2 * len(small_problem.labeled))
     assert ((state["targets.weight"] >= 0) & (state["targets.weight"] <= 1)).all()
     assert "student.head.project_pairs.weight" in state
 
@@ -259,6 +257,6 @@ def test_bad_options(options, words):
         get_method("dicap", **options)
 
 
-def test_dicap_needs_scores_of_the_labelled_part():
-    with pytest.raises(TagspreadError, match="dicap looks at the scores of the labelled part, and none were given"):
-        get_method("dicap").targets(torch.zeros(1, 1), Labelled(torch.tensor([[1]]), named(1)), {})
+def test_dicap_needs_scores_of_the_labeled_part():
+    with pytest.raises(TagspreadError, match="dicap looks at the scores of the labeled part, and none were given"):
+        get_method("dicap").targets(torch.zeros(1, 1), Labeled(torch.tensor([[1]]), named(1)), {})

@@ -103,7 +103,7 @@ def test_what_it_needs(name):
     (stated,) = table(sections(name)["What it needs"])
     true = [
         method.per_step,
-        method.reads_labelled,
+        method.reads_labeled,
         method.share_apart > 0,
         type(method).network is not Method.network,
         method.on_features,

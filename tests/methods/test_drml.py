@@ -13,11 +13,11 @@ from torch import nn
 import tagspread as ts
 from tagspread.data.images.store import TensorStore
 from tagspread.errors import TagspreadError
-from tagspread.methods import Labelled, get_method
+from tagspread.methods import Labeled, get_method
 from tagspread.methods.drml import FourUpdates
-from tagspread.run.pseudo_labels import read_ledger
+from tagspread.run.pseudo_labels import read_pseudo_labels
 from tagspread.train.config import make_config
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.train.frozen import on_features
 from tagspread.train.trainer import run_training
 from tagspread.vision.backbones import build_network
@@ -52,7 +52,7 @@ def test_layers_are_as_wide_as_published_and_begin_as_published(head):
 @torch.no_grad()
 def test_the_relation_network_sees_every_pair_of_answers(head):
     features = torch.randn(4, CHANNELS)
-    head.centre.copy_(torch.arange(CHANNELS))
+    head.center.copy_(torch.arange(CHANNELS))
     head.spread.fill_(2.0)
     first, second = head.both(features)
     assert first.shape == second.shape == (4, CLASSES)
@@ -72,7 +72,7 @@ def test_the_relation_network_sees_every_pair_of_answers(head):
 
 
 def batch():
-    """Two labelled rows, one moved (soft), two of the pile; one label is unknown."""
+    """Two labeled rows, one moved (soft), two of the unlabeled set; one label is unknown."""
     labels = torch.tensor([[1.0, 0, -1], [0, 1, 1], [0.8, 0.1, 0.3], [-1, -1, -1], [-1, -1, -1]])
     features = torch.randn(5, CHANNELS, generator=torch.Generator().manual_seed(3))
     return features, labels, torch.ones(5, CLASSES), torch.tensor([4, 0, 2])
@@ -87,8 +87,8 @@ def losses_by_hand(head, features, labels):
         scale * sum((found[i, k] - labels[i, k]) ** 2 for i, k in known) / len(known)
         for scale, found in ((1.0, first), (1.0, second), (0.2, third))
     )
-    pile = [i for i in range(len(labels)) if all(labels[i, k] == -1 for k in range(CLASSES))]
-    gap = 1e-5 * sum(abs(first[i, k] - second[i, k]) for i in pile for k in range(CLASSES))
+    unlabeled = [i for i in range(len(labels)) if all(labels[i, k] == -1 for k in range(CLASSES))]
+    gap = 1e-5 * sum(abs(first[i, k] - second[i, k]) for i in unlabeled for k in range(CLASSES))
     return error, gap
 
 
@@ -152,14 +152,14 @@ def test_the_classifiers_part_and_the_projector_brings_them_together(head):
         step = FourUpdates(tried, {"distance": torch.zeros(6)})
         for other, optimizer in enumerate(step.optimizers):
             optimizer.param_groups[0]["lr"] = 1e-4 if other == number else 0.0
-        only_pile = torch.full_like(labels, -1)  # nothing labelled: L is 0
+        only_unlabeled = torch.full_like(labels, -1)  # nothing labeled: L is 0
         gap = disagreement(tried, features)
         for _ in range(5):
-            step(features, only_pile, weight, places)
+            step(features, only_unlabeled, weight, places)
         assert (disagreement(tried, features) < gap) == falls
 
 
-def test_a_step_of_the_warm_up_has_no_rows_of_the_pile(head):
+def test_a_step_of_the_warm_up_has_no_rows_of_the_unlabeled(head):
     features, labels, weight, _ = batch()
     distance = torch.full((6,), 7.0)
     step = FourUpdates(head, {"distance": distance})
@@ -177,9 +177,9 @@ def moved_by_hand(kept, distances, soft, count):
 @pytest.mark.parametrize("rows", [1, 9, 10, 40])
 @pytest.mark.parametrize("moved", [0.0, 0.1, 0.25, 1.0])
 def test_rows_move_for_good_when_their_time_has_come(rows, moved):
-    labelled = Labelled(torch.tensor([[1, 0]]), named(2), epochs=6, pile_size=rows)
+    labeled = Labeled(torch.tensor([[1, 0]]), named(2), epochs=6, unlabeled_size=rows)
     method = get_method("drml", moved=moved, after=0.4)
-    state = method.start(labelled)
+    state = method.start(labeled)
     assert state["soft"].shape == (rows, 2)
     random = torch.Generator().manual_seed(rows)
     kept: dict[int, list[float]] = {}
@@ -189,7 +189,7 @@ def test_rows_move_for_good_when_their_time_has_come(rows, moved):
         if epoch > 0.4 * 6:
             count = int(moved * (rows - len(kept)) + 1e-9)
             kept = moved_by_hand(kept, state["distance"].tolist(), scores.sigmoid().tolist(), count)
-        found = method.targets(scores, replace(labelled, epoch=epoch), state)
+        found = method.targets(scores, replace(labeled, epoch=epoch), state)
         assert found.weight is None
         for row in range(rows):
             assert found.labels[row].tolist() == kept.get(row, [-1.0, -1.0])
@@ -202,17 +202,17 @@ def test_the_published_schedule():
     """150 rounds; the first rows move after the 52nd."""
     config = make_config("paper", method="drml")
     assert (config.epochs, config.batch, config.batch_labeled, config.warmup_epochs) == (150, 128, 64, 0)
-    labelled = Labelled(torch.tensor([[1]]), named(1), epochs=150, pile_size=100)
+    labeled = Labeled(torch.tensor([[1]]), named(1), epochs=150, unlabeled_size=100)
     method = get_method("drml")
-    state = method.start(labelled)
+    state = method.start(labeled)
     state["distance"].zero_()
     for epoch, count in [(0, 0), (51, 0), (52, 10), (53, 19), (54, 27)]:
-        found = method.targets(torch.zeros(100, 1), replace(labelled, epoch=epoch), state)
+        found = method.targets(torch.zeros(100, 1), replace(labeled, epoch=epoch), state)
         assert int((found.labels >= 0).sum()) == count
 
 
 class Silent(nn.Module):
-    """A backbone whose last feature is silent in dark pictures."""
+    """A backbone whose last feature is silent in dark images."""
 
     num_features = 2
 
@@ -221,24 +221,24 @@ class Silent(nn.Module):
         return torch.stack([bright, (bright - 0.5).clamp(min=0)], 1)
 
 
-def test_features_are_those_of_the_plain_view_and_standardised_by_the_labelled_part(silent, tmp_path):
-    """A feature that never varies among the labelled is only centred: in the pile it may speak up."""
+def test_features_are_those_of_the_plain_view_and_standardized_by_the_labeled_part(silent, tmp_path):
+    """A feature that never varies among the labeled is only centerd: in the unlabeled set it may speak up."""
     store = TensorStore(
         np.full((4, 3, 2, 2), [[[[10]]], [[[30]]], [[[250]]], [[[0]]]], dtype=np.uint8), torch.device("cpu")
     )
-    problem = Problem(store, np.array([[1], [0], [-1], [1]]), ("a",), np.arange(2), np.array([2]), np.array([3]))
+    dataset = Dataset(store, np.array([[1], [0], [-1], [1]]), ("a",), np.arange(2), np.array([2]), np.array([3]))
     network = build_network("small", 1, weights="none", normalize="none")
     head = DualRelation(2, 1)
     network.backbone, network.head = Silent(), head  # type: ignore[assignment]
-    seen = on_features(network, problem, make_config("paper", method="drml"), torch.device("cpu"), tmp_path, silent)
+    seen = on_features(network, dataset, make_config("paper", method="drml"), torch.device("cpu"), tmp_path, silent)
     expected = [[value / 255, max(0.0, value / 255 - 0.5)] for value in (10, 30, 250, 0)]
     np.testing.assert_allclose(seen.store.batch(np.arange(4)), expected, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(head.centre.numpy(), [20 / 255, 0], rtol=1e-5)
+    np.testing.assert_allclose(head.center.numpy(), [20 / 255, 0], rtol=1e-5)
     np.testing.assert_allclose(head.spread.numpy(), [10 / 255, 1], rtol=1e-4)
-    assert seen.fingerprint() == problem.fingerprint()
+    assert seen.fingerprint() == dataset.fingerprint()
 
 
-def test_a_frozen_network_sees_pictures_like_those_it_was_trained_on():
+def test_a_frozen_network_sees_images_like_those_it_was_trained_on():
     """The paper feeds them as they are, which a network that is trained gets used to; a frozen one cannot."""
     assert make_config("paper").normalize == "none"
     assert make_config("paper", method="drml").normalize == "weights"
@@ -281,10 +281,10 @@ def test_a_run_trains_the_head_on_a_frozen_network_and_can_be_stopped(
     assert torch.equal(state["targets.labels"], state["method.soft"])
     assert torch.isfinite(state["method.distance"]).all()
     assert [line.get("ignored") for line in run.log] == [400, 400, 300, 230]
-    for picture, soft in zip(read_ledger(run.path), state["targets.labels"], strict=True):
+    for image, soft in zip(read_pseudo_labels(run.path), state["targets.labels"], strict=True):
         tags = [name for name, value in zip(small_problem.classes, soft, strict=True) if value >= 0.5]
-        assert [entry.tag for entry in picture.given] == tags
-        assert sum(entry.target == -1 for entry in picture.entries) == int((soft == -1).sum())
+        assert [entry.tag for entry in image.given] == tags
+        assert sum(entry.target == -1 for entry in image.entries) == int((soft == -1).sum())
 
     rows = small_problem.test
     found = ts.load(run.path, device="cpu").predict(small_problem.store.batch(rows).numpy())
@@ -305,9 +305,9 @@ def test_a_second_run_finds_the_features_of_the_first(small_problem, tiny, silen
     np.lib.format.open_memmap(kept, mode="r+")[:] = 0  # blind: who looks again would see
     second = run_training(small_problem, config, tmp_path / "second", watcher=silent, cache=cache)
     assert [kept] == list(cache.glob("features-*.npy"))
-    centre = load_file(second.path / "model.safetensors")["head.centre"]
-    assert not centre.any()
-    assert load_file(first.path / "model.safetensors")["head.centre"].any()
+    center = load_file(second.path / "model.safetensors")["head.center"]
+    assert not center.any()
+    assert load_file(first.path / "model.safetensors")["head.center"].any()
 
 
 @pytest.mark.parametrize(

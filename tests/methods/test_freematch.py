@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tagspread as ts
 from tagspread.errors import TagspreadError
-from tagspread.methods import METHODS, Labelled, Targets, get_method
+from tagspread.methods import METHODS, Labeled, Targets, get_method
 from tagspread.methods.freematch import FreeMatch
 from tagspread.train import batches as feed
 from tagspread.train import loop
@@ -46,21 +46,21 @@ def column_means(f, of):
 
 @settings(max_examples=100, deadline=None)
 @given(problems(), st.sampled_from([0.0, 0.5, 0.999, 1.0]), st.data())
-def test_freematch_equals_a_loop_over_batches(problem, momentum, data):
-    scores, labelled = problem
+def test_freematch_equals_a_loop_over_batches(dataset, momentum, data):
+    scores, labeled = dataset
     scores = scores.clamp(-6, 6)
     method = get_method("freematch", momentum=momentum)
-    state = method.start(labelled)
+    state = method.start(labeled)
     of = {"confidence": lambda p: max(p, 1 - p), "mean": lambda p: p, "predicted": lambda p: float(p >= 0.5)}
     averages = {name: column_means(probabilities(scores), value) for name, value in of.items()}
-    targets = method.targets(scores, labelled, state)
+    targets = method.targets(scores, labeled, state)
     for batch in [None, *data.draw(st.lists(st.integers(0, len(scores) - 1), max_size=3))]:
         if batch is not None:
-            seen = scores[: batch + 1].neg().roll(1, 1)  # a batch unlike the pile
+            seen = scores[: batch + 1].neg().roll(1, 1)  # a batch unlike the unlabeled set
             fresh = {name: column_means(probabilities(seen), value) for name, value in of.items()}
             for name, values in averages.items():
                 averages[name] = [momentum * a + (1 - momentum) * b for a, b in zip(values, fresh[name], strict=True)]
-            targets = method.step_targets(seen, Targets(torch.zeros(1)), labelled, state)
+            targets = method.step_targets(seen, Targets(torch.zeros(1)), labeled, state)
         for name, values in averages.items():
             np.testing.assert_allclose(state[name].numpy(), values, atol=1e-6)
         expected = freematch_labels(
@@ -72,18 +72,18 @@ def test_freematch_equals_a_loop_over_batches(problem, momentum, data):
 
 
 def test_freematch_of_a_rare_class_keeps_every_positive_and_drops_doubtful_negatives():
-    labelled = Labelled(torch.tensor([[1], [0]]), named(1))
+    labeled = Labeled(torch.tensor([[1], [0]]), named(1))
     scores = torch.tensor([*[-4.0] * 18, -0.2, 0.1])[:, None]
-    found = get_method("freematch").targets(scores, labelled, get_method("freematch").start(labelled))
+    found = get_method("freematch").targets(scores, labeled, get_method("freematch").start(labeled))
     assert found.labels.flatten().tolist() == [0] * 18 + [-1, 1]
 
 
 def test_freematch_with_saturated_scores_keeps_what_it_is_certain_of():
     """In single precision the probabilities of these logits are 0 and 1 themselves."""
-    labelled, scores = Labelled(torch.tensor([[1, 0, 1]]), named(3)), torch.tensor([[-200.0, 200.0, 0.0]] * 3)
+    labeled, scores = Labeled(torch.tensor([[1, 0, 1]]), named(3)), torch.tensor([[-200.0, 200.0, 0.0]] * 3)
     method = get_method("freematch", fairness=0.1)
-    state = method.start(labelled)
-    targets = method.targets(scores, labelled, state)
+    state = method.start(labeled)
+    targets = method.targets(scores, labeled, state)
     assert targets.labels.tolist() == [[0, 1, 1]] * 3
     assert torch.isfinite(method.loss(scores, targets, bce, state)).all()
 
@@ -105,12 +105,12 @@ def fairness_term(f, labels, mean, predicted):
 
 @settings(max_examples=60, deadline=None)
 @given(problems(), st.sampled_from([0.0, 0.01, 1.0]), st.integers(0, 99))
-def test_freematch_s_fairness_term(problem, weight, seed):
-    scores, labelled = problem
+def test_freematch_s_fairness_term(dataset, weight, seed):
+    scores, labeled = dataset
     scores = scores.clamp(-6, 6)
     method = get_method("freematch", fairness=weight)
-    state = method.start(labelled)
-    method.targets(scores, labelled, state)
+    state = method.start(labeled)
+    method.targets(scores, labeled, state)
     random = torch.Generator().manual_seed(seed)
     logits = torch.randn(scores.shape, generator=random).requires_grad_()
     labels = torch.randint(-1, 2, scores.shape, generator=random)
@@ -144,7 +144,7 @@ def test_freematch_stopped_within_an_epoch_goes_on_bit_for_bit(
         assert ((value > 0) & (value < 1)).all()
 
 
-def test_each_batch_is_labelled_from_the_teacher_s_scores_of_its_own_rows(
+def test_each_batch_is_labeled_from_the_teacher_s_scores_of_its_own_rows(
     small_problem, tiny, silent, tmp_path, monkeypatch
 ):
     """A teacher that learns nothing says of every row what it said at the start."""
@@ -152,15 +152,15 @@ def test_each_batch_is_labelled_from_the_teacher_s_scores_of_its_own_rows(
     first, steps = [], 0
 
     class Spy(FreeMatch):
-        def targets(self, scores, labelled, state):
+        def targets(self, scores, labeled, state):
             first.append(scores.clone())
-            return super().targets(scores, labelled, state)
+            return super().targets(scores, labeled, state)
 
-        def step_targets(self, scores, targets, labelled, state):
+        def step_targets(self, scores, targets, labeled, state):
             nonlocal steps
             steps += 1
             torch.testing.assert_close(scores, first[0][targets.places])
-            return super().step_targets(scores, targets, labelled, state)
+            return super().step_targets(scores, targets, labeled, state)
 
     monkeypatch.setitem(METHODS, "spy", Spy)
     still = {"lr": 0.0, "weight_decay": 0.0, "batch_norm": "frozen"}
@@ -172,11 +172,11 @@ def test_evaluation_leaves_freematch_s_state_alone(small_problem, tiny, silent, 
     evaluations = 0
     original = loop.evaluate
 
-    def watched(problem, state):
+    def watched(dataset, state):
         nonlocal evaluations
         before = {name: value.clone() for name, value in state.method_state.items()}
         targets = state.targets.labels.clone() if state.targets is not None else None
-        figures = original(problem, state)
+        figures = original(dataset, state)
         assert_same(before, state.method_state)
         assert targets is None or torch.equal(targets, state.targets.labels)
         evaluations += 1

@@ -15,7 +15,7 @@ from PIL import Image
 import tagspread as ts
 from tagspread.data.datasets.digits import CLASSES, digit_canvases
 from tagspread.errors import TagspreadError
-from tagspread.methods import Labelled, find_method, get_method
+from tagspread.methods import Labeled, find_method, get_method
 from tagspread.methods.from_file import whole_name
 from tagspread.train.config import make_config
 from tests.methods.helpers import assert_same, saved, stopped
@@ -35,10 +35,10 @@ class MyRule(ts.Method):
     summary = "the upper half"
     share: float = 0.5
 
-    def start(self, labelled):
+    def start(self, labeled):
         return {"epochs": torch.zeros(1)}
 
-    def targets(self, scores, labelled, state):
+    def targets(self, scores, labeled, state):
         state["epochs"] += 1
         return ts.Targets((scores > scores.quantile(self.share, dim=0)).to(torch.int8))
 '''
@@ -66,8 +66,8 @@ def test_a_class_from_a_file_with_its_options(written):
     assert repr(method) == "MyRule(share=0.25)"
     assert isinstance(method, ts.Method)
     scores = torch.arange(8.0)[:, None]
-    labelled = Labelled(torch.tensor([[1]]), ("a",))
-    found = method.targets(scores, labelled, method.start(labelled))
+    labeled = Labeled(torch.tensor([[1]]), ("a",))
+    found = method.targets(scores, labeled, method.start(labeled))
     assert found.labels.flatten().tolist() == [0, 0, 1, 1, 1, 1, 1, 1]
 
 
@@ -119,10 +119,10 @@ def test_what_is_wrong_with_a_rule_shows_before_the_warm_up(returned, words, wri
     made = "ts.Targets((scores > scores.quantile(self.share, dim=0)).to(torch.int8))"
     labels = made.removeprefix("ts.Targets(").removesuffix(")")
     rule = written(RULE.replace(f"return {made}", f"labels = {labels}\n        return {returned}"))
-    pictures, y = np.zeros((80, 24, 24, 3), np.uint8), np.full((80, 3), -1)
+    images, y = np.zeros((80, 24, 24, 3), np.uint8), np.full((80, 3), -1)
     y[:20] = [[1, 0, 1], [0, 1, 0]] * 10
     with pytest.raises(TagspreadError, match=words):
-        ts.train(pictures, y, tmp_path / "run", method=str(rule), backbone="small", weights="none", quiet=True)
+        ts.train(images, y, tmp_path / "run", method=str(rule), backbone="small", weights="none", quiet=True)
     assert not (tmp_path / "run").exists()
 
 
@@ -150,10 +150,10 @@ TWO = RULE + "\n\nclass Second(MyRule):\n    pass\n"
     [
         (None, "", "there is no file {path} to take a method from."),
         (None, ":MyRule", "there is no file {path} to take a method from."),
-        ("def broken(:\n", "", "{path} stops with SyntaxError: invalid syntax (rules.py, line 1). Mend it"),
+        ("def broken(:\n", "", "{path} stops with SyntaxError: invalid syntax (rules.py, line 1). Fix it"),
         ("import not_there_at_all", "", "{path} stops with ModuleNotFoundError: No module named 'not_there_at_all'."),
-        ("1 / 0", ":MyRule", "{path} stops with ZeroDivisionError: division by zero. Mend it, then try again."),
-        ("raise SystemExit('bye')", "", "{path} stops with SystemExit: bye. Mend it, then try again."),
+        ("1 / 0", ":MyRule", "{path} stops with ZeroDivisionError: division by zero. Fix it, then try again."),
+        ("raise SystemExit('bye')", "", "{path} stops with SystemExit: bye. Fix it, then try again."),
         ("", "", "{path} defines no method; write a class of ts.Method in it"),
         ("from tagspread.methods.cap import CAP", ":CAP", "{path} defines no method; write a class of ts.Method"),
         ("class MyRule:\n    pass", ":MyRule", "{path} defines no method; write a class of ts.Method"),
@@ -194,8 +194,10 @@ def test_a_file_that_stopped_may_be_mended(written):
 
 def test_a_method_that_does_not_label_says_so(written):
     path = written("import tagspread as ts\nclass Lazy(ts.Method):\n    pass\n")
-    with pytest.raises(TagspreadError, match=re.escape("Lazy does not say how to label the pile; write its targets()")):
-        get_method(str(path)).targets(torch.zeros(1, 1), Labelled(torch.tensor([[1]]), ("a",)), {})
+    with pytest.raises(
+        TagspreadError, match=re.escape("Lazy does not say how to label the unlabeled set; write its targets()")
+    ):
+        get_method(str(path)).targets(torch.zeros(1, 1), Labeled(torch.tensor([[1]]), ("a",)), {})
 
 
 # --- trained ---
@@ -206,12 +208,12 @@ QUICK |= {"preset": "paper", "warmup_epochs": 1, "epochs": 2, "device": "cpu", "
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """48 pictures, 16 of them tagged, and a rule beside them, in the folder where we are."""
+    """48 images, 16 of them tagged, and a rule beside them, in the folder where we are."""
     top = tmp_path / "home"
-    (top / "pictures").mkdir(parents=True)
+    (top / "images").mkdir(parents=True)
     drawn, _ = digit_canvases(48, 1, seed=0)
-    for i, picture in enumerate(drawn.pictures):
-        Image.fromarray(picture.transpose(1, 2, 0)).save(top / "pictures" / f"{i:02}.png")
+    for i, image in enumerate(drawn.images):
+        Image.fromarray(image.transpose(1, 2, 0)).save(top / "images" / f"{i:02}.png")
     with (top / "labels.csv").open("w", newline="") as file:
         csv.writer(file).writerows(
             [("image", "tags")]
@@ -230,13 +232,13 @@ def tagspread(*arguments, cwd):
 def test_from_the_command_line_from_python_and_resumed_from_another_folder(home, tmp_path, monkeypatch):
     options = [f"--{name.replace('_', '-')}={value}" for name, value in QUICK.items() if name != "quiet"]
     rule = ["--method", "rules.py:MyRule", "--set", 'method_options={"share": 0.7}']
-    done = tagspread("pictures", "--labels", "labels.csv", "--out", "whole", *rule, *options, cwd=home)
+    done = tagspread("images", "--labels", "labels.csv", "--out", "whole", *rule, *options, cwd=home)
     assert done.returncode == 0, done.stderr
     settings = json.loads((home / "whole" / "config.json").read_text())["settings"]
     assert settings["method"] == f"{home / 'rules.py'}:MyRule"
 
     with stopped(3, monkeypatch):
-        ts.train("pictures", "labels.csv", "parts", method="rules.py:MyRule", method_options={"share": 0.7}, **QUICK)
+        ts.train("images", "labels.csv", "parts", method="rules.py:MyRule", method_options={"share": 0.7}, **QUICK)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     done = tagspread("--resume", home / "parts", "--device=cpu", cwd=elsewhere)
@@ -249,12 +251,12 @@ def test_from_the_command_line_from_python_and_resumed_from_another_folder(home,
 
 def test_a_run_does_not_go_on_with_a_file_that_was_changed(home, monkeypatch):
     with stopped(3, monkeypatch):
-        ts.train("pictures", "labels.csv", "run", method="rules.py", **QUICK)
+        ts.train("images", "labels.csv", "run", method="rules.py", **QUICK)
     (home / "rules.py").write_text(RULE.replace("upper half", "lower half"))
     with pytest.raises(TagspreadError, match=r"rules\.py was changed since the checkpoint in .* was made"):
-        ts.train("pictures", "labels.csv", "run", method="rules.py", resume=True, **QUICK)
+        ts.train("images", "labels.csv", "run", method="rules.py", resume=True, **QUICK)
     (home / "rules.py").write_text(RULE)
-    ts.train("pictures", "labels.csv", "run", method="rules.py", resume=True, **QUICK)
+    ts.train("images", "labels.csv", "run", method="rules.py", resume=True, **QUICK)
 
 
 def test_bad_names_stop_before_anything_is_written(home):
@@ -263,7 +265,7 @@ def test_bad_names_stop_before_anything_is_written(home):
         ("rule.py:MyRule", "there is no file rule.py"),
     ]:
         with pytest.raises(TagspreadError, match=re.escape(words)):
-            ts.train("pictures", "labels.csv", "run", method=method, **QUICK)
+            ts.train("images", "labels.csv", "run", method=method, **QUICK)
     with pytest.raises(TagspreadError, match="has no option 'shore'"):
-        ts.train("pictures", "labels.csv", "run", method="rules.py", method_options={"shore": 1}, **QUICK)
+        ts.train("images", "labels.csv", "run", method="rules.py", method_options={"shore": 1}, **QUICK)
     assert not (home / "run").exists()

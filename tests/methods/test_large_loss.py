@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 import tagspread as ts
 from tagspread.errors import TagspreadError
-from tagspread.methods import METHODS, Labelled, Targets, get_method
+from tagspread.methods import METHODS, Labeled, Targets, get_method
 from tagspread.methods.large_loss import LLCp, LLCt
 from tagspread.train.trainer import run_training
 from tests.methods.helpers import assert_same, highest, named, problems, saved, train_in_two_parts
@@ -48,28 +48,28 @@ def chosen_entries(losses, labels, share):
 
 @st.composite
 def steps(draw):
-    """A pile's scores, the student's logits of the same rows, and how far training is."""
-    scores, labelled = draw(problems())
+    """An unlabeled set's scores, the student's logits of the same rows, and how far training is."""
+    scores, labeled = draw(problems())
     elements = draw(st.sampled_from([st.sampled_from([-4.0, 0.0, 1.5]), st.floats(-9, 9, width=32), st.just(2.0)]))
     logits = torch.from_numpy(draw(hnp.arrays(np.float32, tuple(scores.shape), elements=elements)))
-    labelled = replace(labelled, epoch=draw(st.integers(0, 4)), epochs=5, pile_size=len(scores))
+    labeled = replace(labeled, epoch=draw(st.integers(0, 4)), epochs=5, unlabeled_size=len(scores))
     options = {"step": draw(st.sampled_from([0.0, 0.001, 0.01, 0.1, 0.3, 1.0]))}
     options["most"] = draw(st.sampled_from([None, 0.0, 0.05, 0.5, 1.0]))
     options["observed"] = draw(st.sampled_from(["top1", "none"]))
-    return scores, logits, labelled, options
+    return scores, logits, labeled, options
 
 
 @settings(max_examples=150, deadline=None)
 @given(steps(), st.sampled_from([bce, asl]))
 def test_llr_and_llct_equal_a_loop_over_entries(step, entry_loss):
-    scores, logits, labelled, options = step
+    scores, logits, labeled, options = step
     observed = highest(scores, int(options["observed"] == "top1"))
     most = (
-        most_by_tags(labelled.y.numpy(), options["observed"])
+        most_by_tags(labeled.y.numpy(), options["observed"])
         if options["most"] is None
         else Fraction(str(options["most"]))
     )
-    share = min(labelled.epoch * Fraction(str(options["step"])), most)
+    share = min(labeled.epoch * Fraction(str(options["step"])), most)
     losses = entry_loss(logits, torch.from_numpy(observed), None)
     chosen = chosen_entries(losses.tolist(), observed.tolist(), share)
     if_present = entry_loss(logits, torch.ones_like(logits), None)
@@ -78,8 +78,8 @@ def test_llr_and_llct_equal_a_loop_over_entries(step, entry_loss):
         rejected[j, k], corrected[j, k] = 0.0, if_present[j, k]
     for name, expected in (("llr", rejected), ("llct", corrected)):
         method = get_method(name, **options)
-        state = method.start(labelled)
-        targets = method.targets(scores, labelled, state)
+        state = method.start(labeled)
+        targets = method.targets(scores, labeled, state)
         np.testing.assert_array_equal(targets.labels.numpy(), observed)
         assert targets.weight is None
         student = logits.clone().requires_grad_()
@@ -96,18 +96,18 @@ def test_llr_and_llct_equal_a_loop_over_entries(step, entry_loss):
 @given(steps(), st.sampled_from([bce, asl]), st.data())
 def test_llcp_equals_a_loop_that_keeps_a_matrix(step, entry_loss, data):
     """Three epochs of two batches each, in which a row may come twice."""
-    scores, logits, labelled, options = step
+    scores, logits, labeled, options = step
     rows, classes = scores.shape
     method = get_method("llcp", **options)
-    state = method.start(labelled)
+    state = method.start(labeled)
     kept: set[tuple[int, int]] = set()
     most = (
-        most_by_tags(labelled.y.numpy(), options["observed"])
+        most_by_tags(labeled.y.numpy(), options["observed"])
         if options["most"] is None
         else Fraction(str(options["most"]))
     )
     for epoch in range(3):
-        now, moved = replace(labelled, epoch=epoch), scores.roll(epoch, 1)  # another most probable class
+        now, moved = replace(labeled, epoch=epoch), scores.roll(epoch, 1)  # another most probable class
         expected = highest(moved, int(options["observed"] == "top1"))
         for j, k in kept:
             expected[j, k] = 1
@@ -132,10 +132,10 @@ def test_llcp_equals_a_loop_that_keeps_a_matrix(step, entry_loss, data):
 @pytest.mark.parametrize("name", ["llr", "llct", "llcp"])
 def test_exactly_so_many_entries_also_where_they_are_many_and_all_alike(name):
     """0.1 in single precision is a little more than 0.1: of 10000 entries it would take 1001."""
-    labelled = Labelled(torch.ones(1, 100), named(100), epoch=1, epochs=3, pile_size=100)
+    labeled = Labeled(torch.ones(1, 100), named(100), epoch=1, epochs=3, unlabeled_size=100)
     method = get_method(name, step=0.1, most=1.0, observed="none")
-    state = method.start(labelled)
-    targets = method.targets(torch.zeros(100, 100), labelled, state)._replace(places=torch.arange(100))
+    state = method.start(labeled)
+    targets = method.targets(torch.zeros(100, 100), labeled, state)._replace(places=torch.arange(100))
     method.loss(torch.zeros(100, 100), targets, bce, state)
     found = method.loss(torch.ones(100, 100), targets, bce, state)
     changed = (found != bce(torch.ones(100, 100), targets.labels, None)).sum()
@@ -143,39 +143,39 @@ def test_exactly_so_many_entries_also_where_they_are_many_and_all_alike(name):
 
 
 def test_shares_that_make_a_whole_number_of_entries_never_take_one_more():
-    labelled = Labelled(torch.ones(1, 100), named(100), epoch=1, epochs=3, pile_size=100)
+    labeled = Labeled(torch.ones(1, 100), named(100), epoch=1, epochs=3, unlabeled_size=100)
     for thousandths in range(1, 100):
         method = get_method("llr", step=thousandths / 1000, most=1.0, observed="none")
-        state = method.start(labelled)
-        targets = method.targets(torch.zeros(100, 100), labelled, state)
+        state = method.start(labeled)
+        targets = method.targets(torch.zeros(100, 100), labeled, state)
         losses = method.loss(torch.zeros(100, 100), targets, bce, state)
         assert int((losses == 0).sum()) == 10 * thousandths
 
 
-def test_the_default_cap_is_what_one_tag_per_picture_misses():
+def test_the_default_cap_is_what_one_tag_per_image_misses():
     y = torch.zeros(8, 20, dtype=torch.int8)
     y[:, 0], y[:4, 1] = 1, 1  # one tag and a half
-    labelled = Labelled(y, named(20), epochs=28, pile_size=50)
+    labeled = Labeled(y, named(20), epochs=28, unlabeled_size=50)
     for epoch, share in [(0, 0.0), (1, 0.001), (10, 0.01), (25, 0.025), (26, 0.025), (28, 0.025)]:
         for name in ("llr", "llct"):
-            state = get_method(name).start(labelled)
-            get_method(name).targets(torch.zeros(50, 20), replace(labelled, epoch=epoch), state)
+            state = get_method(name).start(labeled)
+            get_method(name).targets(torch.zeros(50, 20), replace(labeled, epoch=epoch), state)
             assert state["share"].item() == pytest.approx(share)
-        state = get_method("llcp").start(labelled)
-        get_method("llcp").targets(torch.zeros(50, 20), replace(labelled, epoch=epoch), state)
+        state = get_method("llcp").start(labeled)
+        get_method("llcp").targets(torch.zeros(50, 20), replace(labeled, epoch=epoch), state)
         assert state["share"].item() == pytest.approx(0.001 if epoch else 0.0)
-    assert get_method("llr", observed="none").cap(labelled) == pytest.approx(0.075)  # type: ignore[attr-defined]
+    assert get_method("llr", observed="none").cap(labeled) == pytest.approx(0.075)  # type: ignore[attr-defined]
     state["corrected"][:, 7] = True  # 1 of 20: more than the cap
-    get_method("llcp").targets(torch.zeros(50, 20), replace(labelled, epoch=9), state)
+    get_method("llcp").targets(torch.zeros(50, 20), replace(labeled, epoch=9), state)
     assert state["share"].item() == 0
 
 
 @pytest.mark.parametrize("name", ["llr", "llct", "llcp"])
 def test_entries_without_loss_and_observed_ones_are_never_touched(name):
-    labelled = Labelled(torch.tensor([[1, 1, 1]]), named(3), epoch=3, epochs=5, pile_size=2)
+    labeled = Labeled(torch.tensor([[1, 1, 1]]), named(3), epoch=3, epochs=5, unlabeled_size=2)
     method = get_method(name, step=1.0, most=1.0)
-    state = method.start(labelled)
-    targets = method.targets(torch.tensor([[5.0, 0, 0], [0, 0, 5]]), labelled, state)._replace(places=torch.arange(2))
+    state = method.start(labeled)
+    targets = method.targets(torch.tensor([[5.0, 0, 0], [0, 0, 5]]), labeled, state)._replace(places=torch.arange(2))
     logits = torch.tensor([[-3.0, -9.0, 2.0], [-9.0, -3.0, -4.0]])  # f < 0.05 but for one: no asymmetric loss
     expected = asl(logits, targets.labels, None)
     expected[0, 2] = 0.0 if name == "llr" else asl(logits, torch.ones(2, 3), None)[0, 2]
@@ -193,8 +193,8 @@ def test_llcp_remembers_through_the_run_and_llct_does_not(small_problem, tiny, s
 
     @dataclass(frozen=True)
     class Spy(LLCp):
-        def targets(self, scores, labelled, state):
-            found = super().targets(scores, labelled, state)
+        def targets(self, scores, labeled, state):
+            found = super().targets(scores, labeled, state)
             seen.append((state["corrected"].clone(), found.labels.clone(), scores.clone()))
             return found
 
@@ -211,8 +211,8 @@ def test_llcp_remembers_through_the_run_and_llct_does_not(small_problem, tiny, s
 
     @dataclass(frozen=True)
     class Temporary(LLCt):
-        def targets(self, scores, labelled, state):
-            found = super().targets(scores, labelled, state)
+        def targets(self, scores, labeled, state):
+            found = super().targets(scores, labeled, state)
             np.testing.assert_array_equal(found.labels.numpy(), highest(scores, 1))
             return found
 
@@ -251,7 +251,7 @@ def test_bad_options(name, options, words):
 
 
 def test_llcp_must_know_its_rows():
-    labelled = Labelled(torch.tensor([[1]]), named(1), pile_size=1)
+    labeled = Labeled(torch.tensor([[1]]), named(1), unlabeled_size=1)
     method = get_method("llcp")
-    with pytest.raises(TagspreadError, match="must be told which rows of the pile it sees"):
-        method.loss(torch.zeros(1, 1), Targets(torch.zeros(1, 1)), bce, method.start(labelled))
+    with pytest.raises(TagspreadError, match="must be told which rows of the unlabeled set it sees"):
+        method.loss(torch.zeros(1, 1), Targets(torch.zeros(1, 1)), bce, method.start(labeled))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import fbeta_score, precision_score
 
 from tagspread.errors import TagspreadError
-from tagspread.methods import Labelled, get_method
+from tagspread.methods import Labeled, get_method
 from tagspread.methods.base import SetApart
 from tagspread.methods.mat import BLOCK, MAT
 from tagspread.train.trainer import run_training
@@ -51,22 +51,22 @@ def by_hand(metric, beta, support, truth, f):
     st.integers(1, 4),
     st.booleans(),
 )
-def test_mat_equals_brute_force_over_scikit_learn(problem, metric, beta, support, set_apart):
-    scores, labelled = problem
+def test_mat_equals_brute_force_over_scikit_learn(dataset, metric, beta, support, set_apart):
+    scores, labeled = dataset
     random = torch.Generator().manual_seed(len(scores))
-    seen = torch.randn(labelled.y.shape, generator=random).mul(3).round()  # with ties
+    seen = torch.randn(labeled.y.shape, generator=random).mul(3).round()  # with ties
     if set_apart:
-        labelled = replace(labelled, scores=seen.neg(), apart=SetApart(labelled.y, seen))
+        labeled = replace(labeled, scores=seen.neg(), apart=SetApart(labeled.y, seen))
     else:
-        labelled = replace(labelled, scores=seen)
+        labeled = replace(labeled, scores=seen)
     method = MAT(metric=metric, beta=beta, support=support)
     expected = [
-        by_hand(metric, beta, support, labelled.y[:, k].tolist(), seen[:, k].sigmoid().tolist())
+        by_hand(metric, beta, support, labeled.y[:, k].tolist(), seen[:, k].sigmoid().tolist())
         for k in range(scores.shape[1])
     ]
-    assert method.thresholds(labelled).tolist() == expected
+    assert method.thresholds(labeled).tolist() == expected
     labels = [[int(p >= tau) for p, tau in zip(row, expected, strict=True)] for row in probabilities(scores)]
-    found = method.targets(scores, labelled, {})
+    found = method.targets(scores, labeled, {})
     assert found.labels.tolist() == labels
     assert found.weight is None
 
@@ -74,39 +74,39 @@ def test_mat_equals_brute_force_over_scikit_learn(problem, metric, beta, support
 def test_mat_on_a_hand_made_example():
     """F1 is 2/3 at 0, 4/5 above 0.2, 1/2 above 0.6 and 2/3 again above 0.7."""
     f = logit(0.2, 0.605, 0.705, 0.9)
-    labelled = Labelled(torch.tensor([[0], [1], [0], [1]]), named(1), scores=f[:, None])
-    assert MAT(beta=1).thresholds(labelled).item() == pytest.approx(0.21)
-    assert MAT(beta=0.1).thresholds(labelled).item() == pytest.approx(0.71)  # precision
-    assert MAT(beta=9).thresholds(labelled).item() == pytest.approx(0.21)
-    assert MAT(metric="precision", support=1).thresholds(labelled).item() == pytest.approx(0.71)
-    assert MAT(metric="precision", support=2).thresholds(labelled).item() == pytest.approx(0.21)
-    assert MAT(metric="recall").thresholds(labelled).item() == pytest.approx(0.60)
+    labeled = Labeled(torch.tensor([[0], [1], [0], [1]]), named(1), scores=f[:, None])
+    assert MAT(beta=1).thresholds(labeled).item() == pytest.approx(0.21)
+    assert MAT(beta=0.1).thresholds(labeled).item() == pytest.approx(0.71)  # precision
+    assert MAT(beta=9).thresholds(labeled).item() == pytest.approx(0.21)
+    assert MAT(metric="precision", support=1).thresholds(labeled).item() == pytest.approx(0.71)
+    assert MAT(metric="precision", support=2).thresholds(labeled).item() == pytest.approx(0.21)
+    assert MAT(metric="recall").thresholds(labeled).item() == pytest.approx(0.60)
 
 
 @pytest.mark.parametrize("metric", ["fbeta", "precision", "recall"])
 def test_mat_gives_no_positives_to_a_class_without_any_or_with_too_few_items(metric):
     y = torch.tensor([[0, -1, 1], [0, -1, -1], [0, -1, -1]])
-    labelled = Labelled(y, named(3), scores=torch.full((3, 3), 2.0))
+    labeled = Labeled(y, named(3), scores=torch.full((3, 3), 2.0))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = get_method("mat", metric=metric).targets(torch.full((2, 3), 9.0), labelled, {})
+        found = get_method("mat", metric=metric).targets(torch.full((2, 3), 9.0), labeled, {})
     assert found.labels.tolist() == [[0, 0, int(metric != "precision")]] * 2  # one item is less than the support
 
 
-def test_mat_looks_at_all_items_of_a_large_labelled_part():
+def test_mat_looks_at_all_items_of_a_large_labeled_part():
     random = torch.Generator().manual_seed(0)
     seen = torch.randn(BLOCK + 40, 2, generator=random)
     y = (seen + 2 * torch.randn(seen.shape, generator=random) > 1).to(torch.int8)
-    labelled = Labelled(y, named(2), scores=seen)
+    labeled = Labeled(y, named(2), scores=seen)
     expected = [by_hand("fbeta", 1.0, 1, y[:, k].tolist(), seen[:, k].sigmoid().tolist()) for k in range(2)]
-    assert MAT(beta=1.0).thresholds(labelled).tolist() == expected
+    assert MAT(beta=1.0).thresholds(labeled).tolist() == expected
 
 
 def test_mat_sets_items_apart_on_request(small_problem, tiny, silent, tmp_path):
     assert get_method("mat").share_apart == 0
     config = tiny(method="mat", method_options={"apart": 0.25}, warmup_epochs=1, epochs=1, batch=16)
     run = run_training(small_problem, config, tmp_path / "run", watcher=silent)
-    assert len(saved(run.path)["targets.labels"]) == len(small_problem.pile) + 6
+    assert len(saved(run.path)["targets.labels"]) == len(small_problem.unlabeled) + 6
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_bad_options(name, options, words):
         get_method(name, **options)
 
 
-def test_mat_needs_scores_of_the_labelled_part():
-    labelled = Labelled(torch.tensor([[1]]), named(1))
-    with pytest.raises(TagspreadError, match="looks at the scores of the labelled part, and none were given"):
-        get_method("mat").targets(torch.zeros(1, 1), labelled, {})
+def test_mat_needs_scores_of_the_labeled_part():
+    labeled = Labeled(torch.tensor([[1]]), named(1))
+    with pytest.raises(TagspreadError, match="looks at the scores of the labeled part, and none were given"):
+        get_method("mat").targets(torch.zeros(1, 1), labeled, {})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tagspread as ts
 from tagspread.errors import TagspreadError
-from tagspread.methods import METHODS, Labelled, Method, Targets, get_method
+from tagspread.methods import METHODS, Labeled, Method, Targets, get_method
 from tagspread.methods.top import top_targets
 from tests.core import reference
 from tests.methods.helpers import highest, named, problems
@@ -26,9 +26,9 @@ def tags_on_average(y):
     return total
 
 
-def check(method, scores, labelled, expected):
+def check(method, scores, labeled, expected):
     before = scores.clone()
-    found = method.targets(scores, labelled, method.start(labelled))
+    found = method.targets(scores, labeled, method.start(labeled))
     assert found.weight is None
     assert found.labels.dtype == torch.int8
     np.testing.assert_array_equal(found.labels.numpy(), expected)
@@ -37,14 +37,14 @@ def check(method, scores, labelled, expected):
 
 @settings(max_examples=150, deadline=None)
 @given(problems(), st.integers(1, 7))
-def test_top1_and_topk_equal_a_literal_sort(problem, count):
-    scores, labelled = problem
+def test_top1_and_topk_equal_a_literal_sort(dataset, count):
+    scores, labeled = dataset
     classes = scores.shape[1]
-    check(get_method("top1"), scores, labelled, highest(scores, 1))
-    check(get_method("topk", k=count), scores, labelled, highest(scores, count))  # more than classes: all of them
-    average = tags_on_average(labelled.y.numpy())
-    assert labelled.tags_per_item == pytest.approx(float(average))
-    check(get_method("topk"), scores, labelled, highest(scores, min(classes, max(1, math.ceil(average)))))
+    check(get_method("top1"), scores, labeled, highest(scores, 1))
+    check(get_method("topk", k=count), scores, labeled, highest(scores, count))  # more than classes: all of them
+    average = tags_on_average(labeled.y.numpy())
+    assert labeled.tags_per_item == pytest.approx(float(average))
+    check(get_method("topk"), scores, labeled, highest(scores, min(classes, max(1, math.ceil(average)))))
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -62,14 +62,14 @@ def test_ties_never_add_a_tag(count):
         ([[1, 1, 1, 0]] * 49 + [[0, 0, 0, 0]] * 49, 2),  # three halves
         ([[1, -1, 0, 0], [-1, 1, 0, 0], [1, 0, -1, -1]], 2),  # 2/2 + 1/2 + 0 + 0, not 3 tags in 3 rows
         ([[-1, -1, -1, 1], [-1, -1, -1, 1]], 1),  # three classes of which nothing is known
-        ([[0, 0, 0, 0]], 1),  # a picture gets at least one tag
+        ([[0, 0, 0, 0]], 1),  # a image gets at least one tag
         ([[1, 1, 1, 1]], 4),
         ([[int(j == k) for k in range(4)] for j in range(4)] * 3, 1),
     ],
 )
 def test_k_is_the_average_number_of_tags_rounded_up(y, k):
-    labelled = Labelled(torch.tensor(y), named(4))
-    targets = get_method("topk").targets(torch.randn(6, 4), labelled, {}).labels
+    labeled = Labeled(torch.tensor(y), named(4))
+    targets = get_method("topk").targets(torch.randn(6, 4), labeled, {}).labels
     assert targets.sum(1).tolist() == [k] * 6
 
 
@@ -77,60 +77,60 @@ def test_an_average_that_is_whole_but_for_rounding_is_not_rounded_up():
     y = torch.zeros(49, 4, dtype=torch.int8)
     for k, count in enumerate((9, 46, 46, 46)):  # 3 * 49 tags in all
         y[:count, k] = 1
-    labelled = Labelled(y, named(4))
-    assert labelled.tags_per_item > 3  # 3.0000000000000004
-    assert get_method("topk").targets(torch.randn(2, 4), labelled, {}).labels.sum(1).tolist() == [3, 3]
+    labeled = Labeled(y, named(4))
+    assert labeled.tags_per_item > 3  # 3.0000000000000004
+    assert get_method("topk").targets(torch.randn(2, 4), labeled, {}).labels.sum(1).tolist() == [3, 3]
 
 
 @settings(max_examples=100, deadline=None)
 @given(problems(), st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0]))
-def test_iat_compares_probabilities(problem, threshold):
-    scores, labelled = problem
+def test_iat_compares_probabilities(dataset, threshold):
+    scores, labeled = dataset
     method = get_method("iat", threshold=threshold)
     probabilities = 1 / (1 + np.exp(-scores.double().numpy()))
     clear = np.abs(probabilities - threshold) > 1e-6  # single precision may round to the threshold
-    found = method.targets(scores, labelled, {}).labels.numpy()
+    found = method.targets(scores, labeled, {}).labels.numpy()
     np.testing.assert_array_equal(found[clear], (probabilities >= threshold)[clear])
 
 
 def test_iat_counts_the_threshold_itself_as_present():
-    labelled = Labelled(torch.tensor([[1, 0, 1]]), named(3))
-    check(get_method("iat"), torch.tensor([[0.0, -0.01, 0.01]]), labelled, [[1, 0, 1]])
-    check(get_method("iat", threshold=0), torch.tensor([[-200.0, 0.0, 3.0]]), labelled, [[1, 1, 1]])
+    labeled = Labeled(torch.tensor([[1, 0, 1]]), named(3))
+    check(get_method("iat"), torch.tensor([[0.0, -0.01, 0.01]]), labeled, [[1, 0, 1]])
+    check(get_method("iat", threshold=0), torch.tensor([[-200.0, 0.0, 3.0]]), labeled, [[1, 1, 1]])
 
 
 @settings(max_examples=150, deadline=None)
 @given(problems(), st.sampled_from([0.0, 0.6, 1.0]), st.sampled_from([0.0, 0.98, 1.0]))
-def test_cap_equals_cat_targets_and_a_literal_sort(problem, keep_pos, keep_neg):
-    scores, labelled = problem
-    positives, known = ts.class_counts(labelled.y)
+def test_cap_equals_cat_targets_and_a_literal_sort(dataset, keep_pos, keep_neg):
+    scores, labeled = dataset
+    positives, known = ts.class_counts(labeled.y)
     method = get_method("cap", keep_pos=keep_pos, keep_neg=keep_neg)
     expected = reference.cat_targets(scores.numpy(), positives.tolist(), known.tolist(), keep_pos, keep_neg)
-    check(method, scores, labelled, expected)
-    check(method, scores, labelled, ts.cat_targets(scores, positives, known, keep_pos, keep_neg))
+    check(method, scores, labeled, expected)
+    check(method, scores, labeled, ts.cat_targets(scores, positives, known, keep_pos, keep_neg))
 
 
 def test_cap_takes_priors_by_name():
     scores = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
-    labelled = Labelled(torch.tensor([[1, 1, -1], [0, 1, -1]]), ("sea", "sand", "gull"))
+    labeled = Labeled(torch.tensor([[1, 1, -1], [0, 1, -1]]), ("sea", "sand", "gull"))
     method = get_method("cap", priors={"gull": 0.07, "sea": 0.2})
-    check(method, scores, labelled, ts.cat_targets(scores, priors=[0.2, 1.0, 0.07]))
-    positives = (method.targets(scores, labelled, {}).labels == 1).sum(0)
-    assert positives.tolist() == [20, 100, 7]  # sand as the labelled part says
-    counted = get_method("cap").targets(scores, labelled, {}).labels
+    check(method, scores, labeled, ts.cat_targets(scores, priors=[0.2, 1.0, 0.07]))
+    positives = (method.targets(scores, labeled, {}).labels == 1).sum(0)
+    assert positives.tolist() == [20, 100, 7]  # sand as the labeled part says
+    counted = get_method("cap").targets(scores, labeled, {}).labels
     assert (counted == 1).sum(0).tolist() == [50, 100, 0]
     assert (counted[:, 2] == -1).all()  # nobody looked for gulls
-    check(get_method("cap", priors={}), scores, labelled, counted)
+    check(get_method("cap", priors={}), scores, labeled, counted)
 
 
-def test_labelled_counts():
-    labelled = Labelled(torch.tensor([[1, 0, -1], [1, 1, -1], [0, -1, -1]]), ("a", "b", "c"))
-    assert (labelled.positives, labelled.known, labelled.epoch) == ([2, 1, 0], [3, 2, 0], 0)
-    assert labelled.tags_per_item == pytest.approx(2 / 3 + 1 / 2)
-    later = replace(labelled, epoch=3)
+def test_labeled_counts():
+    labeled = Labeled(torch.tensor([[1, 0, -1], [1, 1, -1], [0, -1, -1]]), ("a", "b", "c"))
+    assert (labeled.positives, labeled.known, labeled.epoch) == ([2, 1, 0], [3, 2, 0], 0)
+    assert labeled.tags_per_item == pytest.approx(2 / 3 + 1 / 2)
+    later = replace(labeled, epoch=3)
     assert (later.positives, later.known, later.epoch) == ([2, 1, 0], [3, 2, 0], 3)
     with pytest.raises(FrozenInstanceError):
-        labelled.epoch = 1  # type: ignore[misc]
+        labeled.epoch = 1  # type: ignore[misc]
 
 
 def test_the_register():
@@ -146,21 +146,21 @@ def test_the_register():
     def which(fact):
         return [name for name, kind in METHODS.items() if fact(kind)]
 
-    assert which(lambda kind: not kind.uses_pile) == ["bce", "asl"]
-    assert which(lambda kind: kind.labelled_loss) == ["bce", "asl"]
+    assert which(lambda kind: not kind.uses_unlabeled) == ["bce", "asl"]
+    assert which(lambda kind: kind.labeled_loss) == ["bce", "asl"]
     assert which(lambda kind: kind.per_step) == ["freematch", "d2l"]
-    assert which(lambda kind: kind.reads_labelled) == ["mat", "d2l", "dicap"]
+    assert which(lambda kind: kind.reads_labeled) == ["mat", "d2l", "dicap"]
     assert which(lambda kind: kind.on_features) == ["drml"]
     assert which(lambda kind: not kind.shares_warmup) == ["bce", "drml", "d2l", "dicap"]
     assert repr(get_method("iat", threshold=0.7)) == "IAT(threshold=0.7)"
 
 
 def test_defaults_pass_everything_through():
-    method, labelled = Method(), Labelled(torch.tensor([[1]]), ("a",))
-    assert method.uses_pile
-    assert method.start(labelled) == {}
+    method, labeled = Method(), Labeled(torch.tensor([[1]]), ("a",))
+    assert method.uses_unlabeled
+    assert method.start(labeled) == {}
     given_targets = Targets(torch.tensor([[1]]), torch.tensor([[0.5]]))
-    assert method.step_targets(torch.tensor([[3.0]]), given_targets, labelled, {}) is given_targets
+    assert method.step_targets(torch.tensor([[3.0]]), given_targets, labeled, {}) is given_targets
     seen = []
 
     def entry_loss(*arguments):
@@ -174,7 +174,7 @@ def test_defaults_pass_everything_through():
     assert seen[1][2] is None
 
 
-SEA = Labelled(torch.tensor([[1, 0]]), ("sea", "sand"))
+SEA = Labeled(torch.tensor([[1, 0]]), ("sea", "sand"))
 
 
 @pytest.mark.parametrize(
@@ -200,12 +200,12 @@ SEA = Labelled(torch.tensor([[1, 0]]), ("sea", "sand"))
         (lambda: get_method("cap").targets(torch.full((1, 2), math.nan), SEA, {}), "scores holds NaN at row 0"),
         (lambda: get_method("iat", threshold=2), "threshold is 2; give a share"),
         (lambda: get_method("iat", threshold=math.inf), "threshold is inf; give a share"),
-        (lambda: get_method("topk", k=0), "k is 0; give each picture a whole number of tags, at least one"),
-        (lambda: get_method("topk", k=-3), "k is -3; give each picture"),
-        (lambda: get_method("topk", k=2.5), "k is 2.5; give each picture a whole number"),
-        (lambda: get_method("topk", k="2"), "k is '2'; give each picture a whole number"),
-        (lambda: Method().targets(torch.zeros(1, 2), SEA, {}), "Method does not say how to label the pile"),
-        (lambda: Labelled(torch.tensor([[2]]), ("a",)), "y holds 2 at row 0, class 0"),
+        (lambda: get_method("topk", k=0), "k is 0; give each image a whole number of tags, at least one"),
+        (lambda: get_method("topk", k=-3), "k is -3; give each image"),
+        (lambda: get_method("topk", k=2.5), "k is 2.5; give each image a whole number"),
+        (lambda: get_method("topk", k="2"), "k is '2'; give each image a whole number"),
+        (lambda: Method().targets(torch.zeros(1, 2), SEA, {}), "Method does not say how to label the unlabeled set"),
+        (lambda: Labeled(torch.tensor([[2]]), ("a",)), "y holds 2 at row 0, class 0"),
     ],
 )
 def test_bad_input(call, words):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tagspread.errors import TagspreadError
-from tagspread.methods import Labelled, get_method
+from tagspread.methods import Labeled, get_method
 from tests.methods.helpers import in_single_precision, logit, named, probabilities, problems
 
 # --- PLC ---
@@ -18,20 +18,20 @@ from tests.methods.helpers import in_single_precision, logit, named, probabiliti
 
 @settings(max_examples=100, deadline=None)
 @given(problems(), st.sampled_from([0.5, 0.6, 0.75, 0.9, 1.0]))
-def test_plc_believes_the_two_ends(problem, threshold):
-    scores, labelled = problem
+def test_plc_believes_the_two_ends(dataset, threshold):
+    scores, labeled = dataset
     expected = [[1 if f >= threshold else 0 if f < 1 - threshold else -1 for f in row] for row in probabilities(scores)]
-    found = get_method("plc", threshold=threshold).targets(scores, labelled, {})
+    found = get_method("plc", threshold=threshold).targets(scores, labeled, {})
     assert found.labels.tolist() == expected
     assert found.weight is None
 
 
 def test_plc_at_its_borders():
-    labelled = Labelled(torch.tensor([[1, 0, 1, 1]]), named(4))
+    labeled = Labeled(torch.tensor([[1, 0, 1, 1]]), named(4))
     scores = torch.tensor([[0.0, -0.01, 200.0, -200.0]])
-    assert get_method("plc", threshold=0.5).targets(scores, labelled, {}).labels.tolist() == [[1, 0, 1, 0]]
-    assert get_method("plc").targets(scores, labelled, {}).labels.tolist() == [[-1, -1, 1, 0]]
-    assert get_method("plc", threshold=1).targets(scores, labelled, {}).labels.tolist() == [[-1, -1, 1, -1]]
+    assert get_method("plc", threshold=0.5).targets(scores, labeled, {}).labels.tolist() == [[1, 0, 1, 0]]
+    assert get_method("plc").targets(scores, labeled, {}).labels.tolist() == [[-1, -1, 1, 0]]
+    assert get_method("plc", threshold=1).targets(scores, labeled, {}).labels.tolist() == [[-1, -1, 1, -1]]
 
 
 # --- ADSH ---
@@ -64,10 +64,10 @@ def most_frequent(y):
 
 @settings(max_examples=150, deadline=None)
 @given(problems(), st.sampled_from([0.5, 0.75, 0.875, 0.95]), st.sampled_from(["all", "symmetric", "complement"]))
-def test_adsh_equals_a_loop_over_classes_for_two_epochs(problem, tau, negatives):
-    scores, labelled = problem
+def test_adsh_equals_a_loop_over_classes_for_two_epochs(dataset, tau, negatives):
+    scores, labeled = dataset
     method = get_method("adsh", threshold=tau, negatives=negatives)
-    state, reference = method.start(labelled), most_frequent(labelled.y.numpy())
+    state, reference = method.start(labeled), most_frequent(labeled.y.numpy())
     tau = in_single_precision(tau)
     present = absent = [tau] * scores.shape[1]
     for epoch in range(2):
@@ -83,7 +83,7 @@ def test_adsh_equals_a_loop_over_classes_for_two_epochs(problem, tau, negatives)
                 is_absent = {"all": p < 0.5, "symmetric": without[k] >= absent[k] and p < 0.5, "complement": True}
                 line.append(1 if p >= present[k] else 0 if is_absent[negatives] else -1)
             expected.append(line)
-        found = method.targets(now, replace(labelled, epoch=epoch), state)
+        found = method.targets(now, replace(labeled, epoch=epoch), state)
         assert state["present"].tolist() == present
         assert state["absent"].tolist() == absent
         assert found.labels.tolist() == expected
@@ -92,25 +92,25 @@ def test_adsh_equals_a_loop_over_classes_for_two_epochs(problem, tau, negatives)
 
 def test_adsh_takes_the_most_frequent_class_as_reference_wherever_it_stands():
     """The third class is the most frequent; half of what it finds reaches 0.9, so half of every class passes."""
-    labelled = Labelled(torch.tensor([[0, 1, 1], [1, 0, 1], [0, 0, 1]]), named(3))
+    labeled = Labeled(torch.tensor([[0, 1, 1], [1, 0, 1], [0, 0, 1]]), named(3))
     columns = [logit(0.9, 0.8, 0.7, 0.6), logit(0.55, 0.54, 0.53, 0.1), logit(0.95, 0.94, 0.6, 0.55)]
     method = get_method("adsh", threshold=0.9)
-    state = method.start(labelled)
-    found = method.targets(torch.stack(columns, 1), labelled, state)
+    state = method.start(labeled)
+    found = method.targets(torch.stack(columns, 1), labeled, state)
     assert state["present"].tolist() == pytest.approx([0.8, 0.55, 0.9])  # places 1, round(0.5) = 0 and the reference
     assert found.labels.T.tolist() == [[1, 1, -1, -1], [1, -1, -1, 0], [1, 1, -1, -1]]
 
 
 def test_adsh_without_a_sure_reference_takes_the_single_most_confident():
     """Index -1 would be the least sure of all."""
-    labelled = Labelled(torch.tensor([[1, 1, 0], [1, 0, 1]]), named(3))
+    labeled = Labeled(torch.tensor([[1, 1, 0], [1, 0, 1]]), named(3))
     columns = [logit(0.7, 0.6, 0.9, 0.8), logit(0.7, 0.51, 0.9, 0.6), logit(0.4, 0.3, 0.2, 0.1)]
     method = get_method("adsh")
-    state = method.start(labelled)
-    found = method.targets(torch.stack(columns, 1), labelled, state)
+    state = method.start(labeled)
+    found = method.targets(torch.stack(columns, 1), labeled, state)
     assert state["present"].tolist() == pytest.approx([0.95, 0.9, 0.95])  # of the last nothing is found
     assert found.labels.T.tolist() == [[-1, -1, -1, -1], [-1, -1, 1, -1], [0, 0, 0, 0]]
-    nobody = method.targets(torch.full((1, 3), -3.0), labelled, state)  # a reference that finds nothing at all
+    nobody = method.targets(torch.full((1, 3), -3.0), labeled, state)  # a reference that finds nothing at all
     assert nobody.labels.tolist() == [[0, 0, 0]]
     assert state["present"].tolist() == pytest.approx([0.95, 0.9, 0.95])
 

@@ -1,4 +1,4 @@
-"""A folder of pictures as a user has it, and a run trained on it in a second."""
+"""A folder of images as a user has it, and a run trained on it in a second."""
 
 import csv
 from typing import Any
@@ -32,10 +32,10 @@ def drawn():
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory, drawn):
-    """160 pictures and a broken one: 60 tagged in labels.csv, 60 in test.csv, the rest untagged."""
-    top = tmp_path_factory.mktemp("pictures")
-    for i, picture in enumerate(drawn.pictures):
-        Image.fromarray(picture.transpose(1, 2, 0)).save(top / f"p{i:03}.png")
+    """160 images and a broken one: 60 tagged in labels.csv, 60 in test.csv, the rest untagged."""
+    top = tmp_path_factory.mktemp("images")
+    for i, image in enumerate(drawn.images):
+        Image.fromarray(image.transpose(1, 2, 0)).save(top / f"p{i:03}.png")
     (top / "broken.png").write_bytes((top / "p000.png").read_bytes()[:100])
     for name, rows in (("labels.csv", range(60)), ("test.csv", range(60, 120))):
         write_csv(top / name, ["image", "tags"], [[f"p{i:03}.png", tags_of(drawn.y[i])] for i in rows])

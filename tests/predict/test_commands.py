@@ -1,4 +1,4 @@
-"""`tagspread predict`, `evaluate` and `decide` as a user runs them."""
+"""`tagspread predict`, `evaluate` and `thresholds` as a user runs them."""
 
 import csv
 import json
@@ -29,7 +29,7 @@ def rows_of(file):
 
 def test_predict_a_folder(run, tagger, folder, tmp_path):
     text = tagspread("predict", run, folder, "-o", tmp_path / "tags.csv", "--device", "cpu")
-    assert "161 pictures, 1 of them cannot be read (see its column error)" in text
+    assert "161 images, 1 of them cannot be read (see its column error)" in text
     rows = rows_of(tmp_path / "tags.csv")
     assert [row["image"] for row in rows] == ["broken.png", *(f"p{i:03}.png" for i in range(160))]
     assert rows[0]["error"]
@@ -66,12 +66,12 @@ def test_predict_a_list_to_json_quietly(run, folder, tmp_path):
 
 def test_fill(run, folder, tmp_path):
     text = tagspread("predict", run, folder, "--fill", folder / "labels.csv", "-o", tmp_path / "all.csv")
-    assert "0 gaps filled, 100 pictures added; what was known is as it was" in text
-    assert "note: 1 picture cannot be read, left as before" in text
+    assert "0 gaps filled, 100 images added; what was known is as it was" in text
+    assert "note: 1 image cannot be read, left as before" in text
     assert (tmp_path / "all.csv").read_text().startswith((folder / "labels.csv").read_text())
     (tmp_path / "wide.csv").write_text("image,0,hat\np000.png,,\n")
     text = tagspread("predict", run, folder, "--fill", tmp_path / "wide.csv", "-o", tmp_path / "wide2.csv")
-    assert "1 gap filled, 159 pictures added" in text
+    assert "1 gap filled, 159 images added" in text
     assert "does not know hat" in text
     assert "no column for 1, 2, 3" in text
 
@@ -81,7 +81,7 @@ def test_evaluate(run, folder, tmp_path):
     found = json.loads(tagspread("evaluate", run, "--labels", folder / "test.csv", "--samples", 20, "--json"))
     assert f"mAP {100 * found['map']:.1f} (90 % interval" in text
     assert f"OF1 {100 * found['decisions']['OF1']:.1f}" in text
-    assert found["pictures"] == 60
+    assert found["images"] == 60
     assert "trained on" not in text
     text = tagspread("evaluate", run, "--labels", folder / "labels.csv", "--samples", 2)
     assert "60 of them were trained on with their labels" in text
@@ -97,13 +97,13 @@ def test_evaluate(run, folder, tmp_path):
 def test_decide(run, folder, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     text = tagspread(
-        "decide", tmp_path / "run", "--labels", folder / "test.csv", "--policy", "precision:1", "--min-positives", 8
+        "thresholds", tmp_path / "run", "--labels", folder / "test.csv", "--policy", "precision:1", "--min-positives", 8
     )
-    assert "thresholds for precision:1 on 60 pictures of test.csv" in text
+    assert "thresholds for precision:1 on 60 images of test.csv" in text
     assert "too few positives for a threshold of their own" in text
     facts = json.loads((tmp_path / "run" / "labels.json").read_text())
     assert facts["decision"]["policy"] == "precision:1"
-    assert facts["calibration"]["fitted_on"] == "60 pictures of test.csv"
+    assert facts["calibration"]["fitted_on"] == "60 images of test.csv"
     found = json.loads(tagspread("evaluate", tmp_path / "run", "--labels", folder / "test.csv", "--json"))
     assert found["decisions"]["OP"] == 1
 
@@ -115,8 +115,8 @@ def test_bad_calls_are_one_message_and_exit_code_2(run, folder, tmp_path):
         (["predict", folder, folder], "not the folder of a run"),
         (["predict", run, tmp_path / "none"], "there is no folder or file"),
         (["predict", run, folder / "p000.png", folder / "p00O.png"], "there is no folder or file .*p00O.png"),
-        (["predict", run, folder / "broken.png"], "broken.png: .*do the paths lead to pictures"),
-        (["predict", run, tmp_path / "list.txt", "-o", tmp_path / "new.csv"], "none of the 2 pictures can be read"),
+        (["predict", run, folder / "broken.png"], "broken.png: .*do the paths lead to images"),
+        (["predict", run, tmp_path / "list.txt", "-o", tmp_path / "new.csv"], "none of the 2 images can be read"),
         (["predict", run, folder, "-o", tmp_path / "mine.csv"], "exists; give another name"),
         (["predict", run, folder, "-o", tmp_path / "t.xls"], "these are written"),
         (["predict", run, folder, "--fill", folder / "labels.csv"], "--fill needs one folder"),
@@ -125,7 +125,7 @@ def test_bad_calls_are_one_message_and_exit_code_2(run, folder, tmp_path):
             "needs one folder",
         ),
         (["evaluate", run, "--labels", tmp_path / "none.csv"], "there is no file"),
-        (["decide", run, "--labels", folder / "test.csv", "--policy", "best"], "policy is 'best'"),
+        (["thresholds", run, "--labels", folder / "test.csv", "--policy", "best"], "policy is 'best'"),
     ]:
         with pytest.raises(TagspreadError, match=words):
             tagspread(*arguments)

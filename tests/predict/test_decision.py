@@ -10,71 +10,71 @@ from tagspread.progress import Watcher
 from tagspread.train.config import TrainConfig
 from tagspread.train.decision import decide_for_run, decide_on
 from tagspread.train.trainer import run_training
-from tests.train.conftest import TINY, make_problem
+from tests.train.conftest import TINY, make_dataset
 
 RNG = np.random.default_rng(0)
 
 
-def answers(problem):
+def answers(dataset):
     """Logits that know something of the truth, one row per item of the store."""
-    logits = RNG.normal(size=problem.y.shape) + 2 * (problem.y == 1)
+    logits = RNG.normal(size=dataset.y.shape) + 2 * (dataset.y == 1)
     return logits, lambda rows: torch.from_numpy(logits[rows])
 
 
-def test_held_out_pictures_choose_and_calibrate():
-    problem = make_problem().hold_out(0.5, seed=0)
-    logits, logits_of = answers(problem)
-    facts = decide_for_run(problem, logits_of)
+def test_held_out_images_choose_and_calibrate():
+    dataset = make_dataset().hold_out(0.5, seed=0)
+    logits, logits_of = answers(dataset)
+    facts = decide_for_run(dataset, logits_of)
     assert facts["decision"]["policy"] == "f1"
-    assert facts["decision"]["chosen_on"] == f"{len(problem.held_out)} held-out pictures"
+    assert facts["decision"]["chosen_on"] == f"{len(dataset.held_out)} held-out images"
     assert facts["calibration"]["fitted_on"] == facts["decision"]["chosen_on"]
-    y = problem.y[problem.held_out]
+    y = dataset.y[dataset.held_out]
     slope, intercept = (np.array(facts["calibration"][part]) for part in ("slope", "intercept"))
     calibration = Calibration(slope, intercept)
-    expected = choose_thresholds(calibration.probabilities(logits[problem.held_out]), y)
+    expected = choose_thresholds(calibration.probabilities(logits[dataset.held_out]), y)
     assert facts["thresholds"] == expected.thresholds.tolist()
-    few = [name for name, n in zip(problem.classes, (y == 1).sum(0), strict=True) if n < 5]
+    few = [name for name, n in zip(dataset.classes, (y == 1).sum(0), strict=True) if n < 5]
     assert facts["decision"]["classes_with_pooled_threshold"] == few
     json.dumps(facts, allow_nan=False)
     shown = facts["calibration"]["reliability"]
     assert sum(shown["before"]["count"]) == sum(shown["after"]["count"]) == y.size
 
 
-def test_pictures_set_apart_choose_where_nothing_was_held_out():
-    problem = make_problem().set_apart(0.5, seed=0)
-    facts = decide_for_run(problem, answers(problem)[1])
-    assert facts["decision"]["chosen_on"] == f"{len(problem.apart)} labelled pictures whose labels were not trained on"
+def test_images_set_apart_choose_where_nothing_was_held_out():
+    dataset = make_dataset().set_apart(0.5, seed=0)
+    facts = decide_for_run(dataset, answers(dataset)[1])
+    assert facts["decision"]["chosen_on"] == f"{len(dataset.apart)} labeled images whose labels were not trained on"
 
 
-def test_without_held_out_pictures_the_pile_is_matched():
-    problem = make_problem()
-    logits, logits_of = answers(problem)
-    facts = decide_for_run(problem, logits_of)
+def test_without_held_out_images_the_unlabeled_is_matched():
+    dataset = make_dataset()
+    logits, logits_of = answers(dataset)
+    facts = decide_for_run(dataset, logits_of)
     assert facts["decision"]["policy"] == "match"
     assert "nothing was held out" in facts["decision"]["chosen_on"]
     assert facts["calibration"]["fitted_on"] is None
     assert facts["calibration"]["slope"] == [1.0] * 10
-    pile = 1 / (1 + np.exp(-logits[problem.pile]))
-    share = problem.y[problem.labelled].mean(0)
+    unlabeled = 1 / (1 + np.exp(-logits[dataset.unlabeled]))
+    share = dataset.y[dataset.labeled].mean(0)
     occurs = share > 0
-    found = decide(pile, [np.inf if cut is None else cut for cut in facts["thresholds"]]).sum(0)
-    np.testing.assert_allclose(found[occurs], (share * len(pile))[occurs], atol=0.5 + 1e-9)
-    missing = [name for name, there in zip(problem.classes, occurs, strict=True) if not there]
+    found = decide(unlabeled, [np.inf if cut is None else cut for cut in facts["thresholds"]]).sum(0)
+    np.testing.assert_allclose(found[occurs], (share * len(unlabeled))[occurs], atol=0.5 + 1e-9)
+    missing = [name for name, there in zip(dataset.classes, occurs, strict=True) if not there]
     assert facts["decision"]["classes_with_pooled_threshold"] == missing
-    stated = decide_for_run(problem, logits_of, {problem.classes[0]: 0.5})["thresholds"]
-    assert decide(pile[:, :1], [stated[0]]).sum() == len(pile) // 2
+    stated = decide_for_run(dataset, logits_of, {dataset.classes[0]: 0.5})["thresholds"]
+    assert decide(unlabeled[:, :1], [stated[0]]).sum() == len(unlabeled) // 2
     assert stated[1:] == facts["thresholds"][1:]
 
 
 def test_with_neither_it_is_one_half():
-    problem = make_problem(train=40, labelled=40)
-    facts = decide_for_run(problem, lambda rows: pytest.fail("nothing to score"))
+    dataset = make_dataset(train=40, labeled=40)
+    facts = decide_for_run(dataset, lambda rows: pytest.fail("nothing to score"))
     assert facts["thresholds"] == [0.5] * 10
     assert facts["decision"]["chosen_on"].startswith("nothing")
 
 
 def test_a_run_that_went_wrong_still_ends():
-    facts = decide_for_run(make_problem(), lambda rows: torch.full((len(rows), 10), torch.nan))
+    facts = decide_for_run(make_dataset(), lambda rows: torch.full((len(rows), 10), torch.nan))
     assert facts["thresholds"] == [0.5] * 10
     assert facts["decision"]["chosen_on"] == "nothing: the network's answers are not finite"
 
@@ -89,7 +89,7 @@ def test_a_floor_out_of_reach_is_named_and_null():
     json.dumps(facts, allow_nan=False)
 
 
-def test_a_class_that_no_picture_reaches_the_shared_threshold_of_is_named():
+def test_a_class_that_no_image_reaches_the_shared_threshold_of_is_named():
     logits = np.column_stack([np.r_[np.full(10, 2.0), np.full(10, -2.0)], np.full(20, -5.0)])
     y = np.column_stack([np.r_[np.ones(10), np.zeros(10)], np.r_[1, np.zeros(19)]]).astype(int)
     decision = decide_on(logits, y, ("often", "rare"), "f1", "here", calibrate=False)["decision"]
@@ -100,9 +100,9 @@ def test_a_class_that_no_picture_reaches_the_shared_threshold_of_is_named():
 def test_a_run_that_holds_out_is_calibrated(tmp_path):
     config = TrainConfig.from_dict({**TINY, "selection": "held_out", "held_out": 0.5})
     run = run_training(
-        make_problem(), config, tmp_path / "run", device=torch.device("cpu"), watcher=Watcher(quiet=True)
+        make_dataset(), config, tmp_path / "run", device=torch.device("cpu"), watcher=Watcher(quiet=True)
     )
     facts = json.loads((run.path / "labels.json").read_text())
     assert facts["model"] == "best.safetensors"
-    assert facts["calibration"]["fitted_on"] == "20 held-out pictures"
+    assert facts["calibration"]["fitted_on"] == "20 held-out images"
     assert set(facts["calibration"]["slope"]) != {1.0}

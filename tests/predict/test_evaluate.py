@@ -17,7 +17,7 @@ def test_figures_equal_scikit_learn(tagger, run, folder, drawn):
     found = evaluate(tagger, folder / "test.csv", samples=50)
     y = drawn.y[60:120]
     said = tagger.predict([folder / f"p{i:03}.png" for i in range(60, 120)])
-    assert found.pictures == 60
+    assert found.images == 60
     assert found.map == pytest.approx(json.loads((run / "metrics.json").read_text())["test"]["mAP"])
     low, value, high = found.map_low or 1, found.map or 0, found.map_high or 0
     assert low <= value <= high
@@ -52,14 +52,14 @@ def test_unknown_labels_count_for_nothing_and_absent_classes_are_named(tagger, f
     assert found.map == pytest.approx(np.mean([one.ap for one in found.classes[:2]]))
 
 
-def test_broken_pictures_are_named_and_left_out(tagger, folder, drawn, tmp_path):
+def test_broken_images_are_named_and_left_out(tagger, folder, drawn, tmp_path):
     rows = [["broken.png", 1], ["gone.png", 1], *([f"p{i:03}.png", int(drawn.y[i, 0])] for i in range(60, 80))]
     found = evaluate(tagger, write_csv(tmp_path / "t.csv", ["image", "0"], rows), folder, samples=5)
-    assert found.pictures == 20
+    assert found.images == 20
     assert [line.split("/")[-1].partition(":")[0] for line in found.unreadable] == ["broken.png", "gone.png"]
 
 
-def test_pictures_that_were_trained_on_are_counted(tagger, folder, tmp_path):
+def test_images_that_were_trained_on_are_counted(tagger, folder, tmp_path):
     assert evaluate(tagger, folder / "test.csv", samples=2).trained_on == 0
     assert evaluate(tagger, folder / "labels.csv", samples=2).trained_on == 60
     shutil.copytree(folder, tmp_path / "copy")  # they are known by what they show, not by where they lie
@@ -75,11 +75,11 @@ def test_a_handful_of_positives_claims_no_certainty(tagger, folder, drawn, tmp_p
 
 
 def test_bad_tables_are_refused(tagger, folder, tmp_path):
-    with pytest.raises(ValueError, match="none of the 1 pictures can be read"):
+    with pytest.raises(ValueError, match="none of the 1 images can be read"):
         evaluate(tagger, write_csv(tmp_path / "t.csv", ["image", "0"], [["x.png", 1]]), folder)
     with pytest.raises(ValueError, match="has the tag 'hat'"):
         evaluate(tagger, write_csv(tmp_path / "t.csv", ["image", "hat"], [["p000.png", 1]]), folder)
-    with pytest.raises(ValueError, match="no label of these pictures is known"):
+    with pytest.raises(ValueError, match="no label of these images is known"):
         evaluate(tagger, LabelTable([folder / "p000.png"], tagger.classes, np.full((1, 10), -1)))
     other = ts.Tagger(
         tagger.artefact.__class__(**{**vars(tagger.artefact), "path": tmp_path}), tagger.network, tagger.device
@@ -94,7 +94,7 @@ def test_decide_keeps_thresholds_and_where_they_came_from(run, folder, drawn, tm
     facts = decide_on_table(before, folder / "test.csv", policy="fbeta:2", min_positives=3)
     after = ts.load(tmp_path / "run", device="cpu")
     assert after.artefact.facts["decision"]["policy"] == "fbeta:2"
-    assert after.artefact.facts["decision"]["chosen_on"] == "60 pictures of test.csv"
+    assert after.artefact.facts["decision"]["chosen_on"] == "60 images of test.csv"
     assert after.artefact.facts["classes"] == list(before.classes)
     said = after.predict([folder / f"p{i:03}.png" for i in range(60, 120)])
     expected = ts.choose_thresholds(said.probabilities, drawn.y[60:120], "fbeta:2", min_positives=3)

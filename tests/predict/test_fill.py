@@ -16,7 +16,7 @@ def rows_of(file, separator=","):
 
 @pytest.fixture
 def few(folder, tmp_path):
-    """A small folder of its own: p000 to p009 and the broken picture."""
+    """A small folder of its own: p000 to p009 and the broken image."""
     top = tmp_path / "few"
     top.mkdir()
     for name in ("broken.png", *(f"p{i:03}.png" for i in range(10))):
@@ -56,14 +56,14 @@ def test_wide_gaps_are_filled_and_nothing_else(tagger, few, tmp_path, drawn):
     assert (again.y[:, [0, 1, 3]] >= 0).all(axis=1).sum() == 10
 
 
-def test_a_table_of_other_pictures_is_refused(tagger, few, tmp_path):
+def test_a_table_of_other_images_is_refused(tagger, few, tmp_path):
     (tmp_path / "t.csv").write_text("image,tags\nholiday.jpg,beach\n")
-    with pytest.raises(TagspreadError, match=r"none of the 1 pictures that .*t\.csv names is in .*holiday\.jpg"):
+    with pytest.raises(TagspreadError, match=r"none of the 1 images that .*t\.csv names is in .*holiday\.jpg"):
         fill_table(tagger, tmp_path / "t.csv", few, tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_pictures_outside_the_folder_are_filled_where_that_is_allowed(tagger, few, tmp_path):
+def test_images_outside_the_folder_are_filled_where_that_is_allowed(tagger, few, tmp_path):
     inside = tmp_path / "in"
     inside.mkdir()
     (tmp_path / "t.csv").write_text("image,0\n../few/p000.png,\n")
@@ -132,7 +132,7 @@ def test_bad_calls_are_refused_and_nothing_is_lost(tagger, few, tmp_path):
         ("image,hat\np000.png,\n", "no column of the table is a tag that the run knows"),
         ("image,0\n", "no rows below its header"),
         ("image,0\np000.png,,1\n", "line 2 has 3 cells, its header 2"),
-        ("image,0\n../p000.png,\n", "leads out of the pictures' folder"),
+        ("image,0\n../p000.png,\n", "leads out of the images' folder"),
         ("", "is empty"),
     ]:
         other = tmp_path / "other.csv"

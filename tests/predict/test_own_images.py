@@ -1,4 +1,4 @@
-"""What a run knows of its own pictures: which it was trained on, and which it kept to test on."""
+"""What a run knows of its own images: which it was trained on, and which it kept to test on."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ BRIEF = QUICK | {"warmup_epochs": 1, "epochs": 1}
 
 @pytest.fixture(scope="module")
 def shared(folder, tmp_path_factory):
-    """A run that put 12 of its 60 labelled pictures aside."""
+    """A run that put 12 of its 60 labeled images aside."""
     out = tmp_path_factory.mktemp("runs") / "shared"
     return ts.train(folder, folder / "labels.csv", out, test_share=0.2, **BRIEF)
 
@@ -27,18 +27,18 @@ def say(*arguments):
 
 def test_a_share_put_aside_does_not_hide_what_was_trained_on(shared, folder):
     found = evaluate(ts.load(shared.path, device="cpu"), folder / "labels.csv", samples=2)
-    assert (found.trained_on, found.pictures) == (48, 60)
+    assert (found.trained_on, found.images) == (48, 60)
     assert "48 of them were trained on" in say("evaluate", shared.path, "--labels", folder / "labels.csv").output
 
 
 def test_without_labels_the_run_is_measured_on_what_it_put_aside(shared, folder, tmp_path):
     result = say("evaluate", shared.path, "--samples", 2)
     assert result.exit_code == 0
-    assert "on the run's own 12 labelled pictures that were put aside to test on" in result.output
+    assert "on the run's own 12 labeled images that were put aside to test on" in result.output
     assert "trained on" not in result.output
     found = json.loads(say("evaluate", shared.path, "--samples", 2, "--json").stdout)
     assert found["map"] == pytest.approx(shared.metrics["test"]["mAP"])
-    assert (found["pictures"], found["trained_on"]) == (12, 0)
+    assert (found["images"], found["trained_on"]) == (12, 0)
     shutil.copytree(shared.path, tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     config["data"]["images"] = str(tmp_path / "gone")
@@ -51,7 +51,7 @@ def test_without_labels_the_run_is_measured_on_what_it_put_aside(shared, folder,
 
 def test_or_on_its_table_of_test_labels(run, tagger):
     result = say("evaluate", run, "--samples", 2)
-    assert "on the run's own 60 test pictures, as no --labels are given:" in result.output
+    assert "on the run's own 60 test images, as no --labels are given:" in result.output
     assert evaluate(tagger, samples=2).map == pytest.approx(
         json.loads((run / "metrics.json").read_text())["test"]["mAP"]
     )
@@ -61,7 +61,7 @@ def test_a_run_that_kept_none_says_so(folder, tmp_path):
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **BRIEF).path
     result = say("evaluate", run)
     assert isinstance(result.exception, ts.TagspreadError)  # main() makes it exit code 2
-    assert "kept no picture to test on" in str(result.exception)
+    assert "kept no image to test on" in str(result.exception)
     assert "--labels" in result.exception.on_command_line
 
 
@@ -69,13 +69,13 @@ def test_thresholds_are_not_chosen_on_what_was_trained_on(run, folder, drawn, tm
     shutil.copytree(run, tmp_path / "run")
     before = (tmp_path / "run" / "labels.json").read_bytes()
     tagger = ts.load(tmp_path / "run", device="cpu")
-    with pytest.raises(ts.TagspreadError, match=r"was trained on everything that .*labels.csv names \(60 pictures\)"):
+    with pytest.raises(ts.TagspreadError, match=r"was trained on everything that .*labels.csv names \(60 images\)"):
         decide_on_table(tagger, folder / "labels.csv")
     assert (tmp_path / "run" / "labels.json").read_bytes() == before
     mixed = write_csv(
         tmp_path / "mixed.csv", ["image", "tags"], [[f"p{i:03}.png", tags_of(drawn.y[i])] for i in range(50, 70)]
     )
-    said = say("decide", tmp_path / "run", "--labels", mixed).output
-    assert "note: 10 of these 20 pictures were trained on, so thresholds" in said
-    said = say("decide", tmp_path / "run", "--labels", folder / "test.csv").output
+    said = say("thresholds", tmp_path / "run", "--labels", mixed).output
+    assert "note: 10 of these 20 images were trained on, so thresholds" in said
+    said = say("thresholds", tmp_path / "run", "--labels", folder / "test.csv").output
     assert "trained on" not in said

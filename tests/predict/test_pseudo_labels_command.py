@@ -28,15 +28,15 @@ def drawn():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, drawn):
-    """60 pictures, 20 of them tagged, some in a folder of their own."""
-    top = tmp_path_factory.mktemp("pictures")
+    """60 images, 20 of them tagged, some in a folder of their own."""
+    top = tmp_path_factory.mktemp("images")
     (top / "more ones").mkdir()
     with (top / "labels.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["image", "tags"])
-        for i, picture in enumerate(drawn.pictures):
+        for i, image in enumerate(drawn.images):
             name = f"more ones/{i:02}.png" if i % 2 else f"{i:02}.png"
-            Image.fromarray(picture.transpose(1, 2, 0)).save(top / name)
+            Image.fromarray(image.transpose(1, 2, 0)).save(top / name)
             if i < 20:
                 writer.writerow([name, "|".join(tags_of(drawn.y[i]))])
     return top
@@ -51,8 +51,8 @@ def run(folder, tmp_path_factory):
     return ts.train(folder, folder / "labels.csv", tmp_path_factory.mktemp("runs") / "first", **QUICK).path
 
 
-def ledger(*arguments):
-    result = CliRunner().invoke(app, ["ledger", *map(str, arguments)], catch_exceptions=True)
+def pseudo_labels(*arguments):
+    result = CliRunner().invoke(app, ["pseudo-labels", *map(str, arguments)], catch_exceptions=True)
     if isinstance(result.exception, TagspreadError):
         raise result.exception
     assert result.exit_code == 0, result.output
@@ -63,7 +63,7 @@ def corrected_by_a_person(tasks, drawn):
     """What Label Studio exports when somebody has looked at every second task, and knows the truth."""
     done = []
     for number, task in enumerate(tasks):
-        truth = tags_of(drawn.y[int(task["data"]["picture"][-6:-4])])
+        truth = tags_of(drawn.y[int(task["data"]["file_name"][-6:-4])])
         result = {"from_name": "tags", "to_name": "image", "type": "choices", "value": {"choices": truth}, "id": "x"}
         annotation = {"id": number, "was_cancelled": False, "result": [result] if truth else [], "ground_truth": False}
         done.append({"id": number, **task, "annotations": [annotation] if number % 2 == 0 else []})
@@ -71,7 +71,7 @@ def corrected_by_a_person(tasks, drawn):
 
 
 def test_there_and_back_again(run, folder, drawn, tmp_path):
-    assert "tasks, the least sure first" in ledger(run, "--label-studio", tmp_path / "tasks.json")
+    assert "tasks, the least sure first" in pseudo_labels(run, "--label-studio", tmp_path / "tasks.json")
     tasks = json.loads((tmp_path / "tasks.json").read_text())
     assert len(tasks) == 40
     assert '<Choice value="7"/>' in (tmp_path / "tasks.xml").read_text()
@@ -92,7 +92,7 @@ def test_there_and_back_again(run, folder, drawn, tmp_path):
     assert len(ts.load(again.path).classes) == len(table.classes)
 
     both = tmp_path / "both.csv"
-    assert "20 pictures of the run's labels and 20 corrected by people" in ledger(
+    assert "20 images of the run's labels and 20 corrected by people" in pseudo_labels(
         run, "--corrected", export, "-o", both
     )
     merged = read_table(both, folder)
@@ -103,22 +103,22 @@ def test_there_and_back_again(run, folder, drawn, tmp_path):
         )
 
 
-def test_the_ledger_names_pictures_from_the_folder_on(run, folder):
-    from tagspread.run.pseudo_labels import read_ledger
+def test_the_pseudo_labels_names_images_from_the_folder_on(run, folder):
+    from tagspread.run.pseudo_labels import read_pseudo_labels
 
-    pictures = read_ledger(run)
-    assert {picture.name for picture in pictures} == {
+    images = read_pseudo_labels(run)
+    assert {image.name for image in images} == {
         f"more ones/{i:02}.png" if i % 2 else f"{i:02}.png" for i in range(20, 60)
     }
 
 
 def test_summary_and_fiftyone(run, tmp_path):
-    text = ledger(run)
-    assert "40 untagged pictures" in text
+    text = pseudo_labels(run)
+    assert "40 untagged images" in text
     assert "changed at least once" in text
-    ledger(run, "--fiftyone", tmp_path / "labels.json")
+    pseudo_labels(run, "--fiftyone", tmp_path / "labels.json")
     assert len(json.loads((tmp_path / "labels.json").read_text())["labels"]) == 40
-    ledger(run, "--label-studio", tmp_path / "few.json", "--most", 3, "--image-url", "https://example.com/")
+    pseudo_labels(run, "--label-studio", tmp_path / "few.json", "--most", 3, "--image-url", "https://example.com/")
     few = json.loads((tmp_path / "few.json").read_text())
     assert len(few) == 3
     assert few[0]["data"]["image"].startswith("https://example.com/")
@@ -126,51 +126,51 @@ def test_summary_and_fiftyone(run, tmp_path):
 
 def test_refusals(run, folder, tmp_path):
     with pytest.raises(ValueError, match="--corrected FILE and --out TABLE belong together"):
-        ledger(run, "--corrected", tmp_path / "x.json")
+        pseudo_labels(run, "--corrected", tmp_path / "x.json")
     with pytest.raises(ValueError, match="are about --label-studio FILE"):
-        ledger(run, "--most", 3)
+        pseudo_labels(run, "--most", 3)
     with pytest.raises(ValueError, match="is not the folder of a run"):
-        ledger(folder)
+        pseudo_labels(folder)
     (tmp_path / "tasks.xml").write_text("mine")
     with pytest.raises(ValueError, match=r"tasks.xml exists"):
-        ledger(run, "--label-studio", tmp_path / "tasks.json")
+        pseudo_labels(run, "--label-studio", tmp_path / "tasks.json")
     assert not (tmp_path / "tasks.json").exists()
     with pytest.raises(ValueError, match="there is no file"):
-        ledger(run, "--corrected", tmp_path / "x.json", "--out", tmp_path / "y.csv")
+        pseudo_labels(run, "--corrected", tmp_path / "x.json", "--out", tmp_path / "y.csv")
 
 
 def test_what_is_there_is_replaced_only_if_that_is_wanted(run, folder, tmp_path):
     mine = [tmp_path / name for name in ("tasks.json", "tasks.xml", "fiftyone.json", "both.csv")]
     exports = ["--label-studio", mine[0], "--fiftyone", mine[2]]
     corrected = tmp_path / "corrected.json"
-    done = {"data": {"picture": "20.png"}, "annotations": [{"result": []}]}
+    done = {"data": {"file_name": "20.png"}, "annotations": [{"result": []}]}
     tag = {"type": "choices", "from_name": "tags", "value": {"choices": ["3"]}}
-    more = {"data": {"picture": "22.png"}, "annotations": [{"result": [tag]}]}
+    more = {"data": {"file_name": "22.png"}, "annotations": [{"result": [tag]}]}
     corrected.write_text(json.dumps([done, more]))
     merge = ["--corrected", corrected, "--out", mine[3]]
     for file in mine:
         file.write_text("mine")
     for options in (exports, exports[2:], merge):
         with pytest.raises(TagspreadError, match=r"exists; give another name, or replace it with") as caught:
-            ledger(run, *options)
+            pseudo_labels(run, *options)
         assert "--overwrite" in caught.value.on_command_line
         assert [file.read_text() for file in mine] == ["mine"] * 4
-    ledger(run, *exports, "--overwrite")
-    ledger(run, *merge, "--overwrite")
+    pseudo_labels(run, *exports, "--overwrite")
+    pseudo_labels(run, *merge, "--overwrite")
     assert "mine" not in [file.read_text() for file in mine]
     assert len(json.loads(mine[0].read_text())) == 40
     for source in (corrected, folder / "labels.csv"):
         with pytest.raises(TagspreadError, match="is one of the tables to merge"):
-            ledger(run, "--corrected", corrected, "--out", source, "--overwrite")
+            pseudo_labels(run, "--corrected", corrected, "--out", source, "--overwrite")
 
 
-def test_a_tag_that_the_run_never_had_is_unknown_in_its_own_pictures(run, folder, tmp_path):
-    """Its table lists all tags of a picture, of those that there were."""
+def test_a_tag_that_the_run_never_had_is_unknown_in_its_own_images(run, folder, tmp_path):
+    """Its table lists all tags of a image, of those that there were."""
     export, both = tmp_path / "corrected.json", tmp_path / "both.csv"
     ticked = {"type": "choices", "from_name": "tags", "value": {"choices": ["3", "hat"]}}
-    export.write_text(json.dumps([{"data": {"picture": "20.png"}, "annotations": [{"result": [ticked]}]}]))
-    said = ledger(run, "--corrected", export, "-o", both)
-    assert "new to the run, so unknown (blank) in its own pictures: hat" in said
+    export.write_text(json.dumps([{"data": {"file_name": "20.png"}, "annotations": [{"result": [ticked]}]}]))
+    said = pseudo_labels(run, "--corrected", export, "-o", both)
+    assert "new to the run, so unknown (blank) in its own images: hat" in said
     table = read_table(both, folder)
     column = table.y[:, table.classes.index("hat")]
     assert sorted(column.tolist()) == [-1] * 20 + [1]
@@ -179,9 +179,9 @@ def test_a_tag_that_the_run_never_had_is_unknown_in_its_own_pictures(run, folder
 def test_a_run_from_python_says_where_to_merge(tmp_path, drawn):
     y = drawn.y.copy()
     y[20:] = -1
-    made = ts.train(drawn.pictures, y, tmp_path / "run", classes=CLASSES, **QUICK)
+    made = ts.train(drawn.images, y, tmp_path / "run", classes=CLASSES, **QUICK)
     with pytest.raises(ValueError, match="was started from Python with its own data"):
-        ledger(made.path, "--corrected", tmp_path / "x.json", "--out", tmp_path / "y.csv")
+        pseudo_labels(made.path, "--corrected", tmp_path / "x.json", "--out", tmp_path / "y.csv")
 
 
 def test_the_train_command_answers_the_question(folder, tmp_path, monkeypatch):
@@ -191,7 +191,7 @@ def test_the_train_command_answers_the_question(folder, tmp_path, monkeypatch):
     invoke = CliRunner().invoke
     result = invoke(app, [*start, *settings.split(), "--device", "cpu", "--keep-better", "--test-share", "0.3"])
     assert result.exit_code == 0, result.output
-    assert "the untagged pictures" in result.output
+    assert "the untagged images" in result.output
     assert "90 % interval" in result.output
     asked: list[dict[str, Any]] = []
     original = api.train

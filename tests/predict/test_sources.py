@@ -13,7 +13,7 @@ def top(tmp_path):
     return tmp_path
 
 
-def test_a_folder_names_pictures_as_its_table_does(top):
+def test_a_folder_names_images_as_its_table_does(top):
     found = find_sources([top / "photos"])
     assert found.names == ["a.png", "b.jpg", "sub/c.jpg"]
     assert found.paths == [top / "photos" / name for name in found.names]
@@ -48,17 +48,17 @@ def test_absolute_paths_in_a_list_stay(top):
     assert find_sources([top / "list.txt"]).paths == [top / "photos" / "b.jpg"]
 
 
-def test_what_holds_no_picture_is_refused(top):
+def test_what_holds_no_image_is_refused(top):
     (top / "empty").mkdir()
     (top / "list.csv").write_text("a,b\n1,2\n")
     (top / "none.csv").write_text("")
     (top / "none.txt").write_text("\n")
     (top / "bytes.csv").write_bytes(b"\xff\xfe\x00")
     for given, words in [
-        ("empty", "holds no picture"),
-        ("list.csv", "no column that names pictures"),
-        ("none.csv", "no column that names pictures"),
-        ("none.txt", "holds no picture"),
+        ("empty", "holds no image"),
+        ("list.csv", "no column that names images"),
+        ("none.csv", "no column that names images"),
+        ("none.txt", "holds no image"),
         ("bytes.csv", "cannot be read as a list"),
         ("missing.txt", "there is no file"),
         ("missing", "there is no folder or file"),

@@ -42,10 +42,10 @@ def drawn_y(drawn):
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory, drawn):
-    """140 pictures: 60 tagged in labels.csv, one of them broken; 40 in test.csv; the rest untagged."""
-    top = tmp_path_factory.mktemp("pictures")
-    for i, picture in enumerate(drawn.pictures):
-        Image.fromarray(picture.transpose(1, 2, 0)).save(top / file_name(i))
+    """140 images: 60 tagged in labels.csv, one of them broken; 40 in test.csv; the rest untagged."""
+    top = tmp_path_factory.mktemp("images")
+    for i, image in enumerate(drawn.images):
+        Image.fromarray(image.transpose(1, 2, 0)).save(top / file_name(i))
     (top / file_name(7)).write_bytes((top / file_name(8)).read_bytes()[:100])
     write_csv(top / "labels.csv", range(60), drawn.y)
     write_csv(top / "test.csv", range(60, 100), drawn.y)
@@ -60,7 +60,7 @@ def run(folder, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def page(run, tmp_path_factory):
-    """The whole page, with pictures."""
+    """The whole page, with images."""
     return write_report(run, tmp_path_factory.mktemp("pages") / "page.html", device="cpu").path
 
 

@@ -95,12 +95,12 @@ def test_nothing_hangs_over_the_edge(tab):
     )
 
 
-def test_pictures_are_there_and_described(tab):
-    pictures = tab.locator(".panel:not([hidden]) img")
-    assert pictures.count() > 3
-    for picture in pictures.all():
-        assert picture.evaluate("one => one.decode().then(() => one.naturalWidth)") > 0
-        assert "probability" in picture.get_attribute("alt")
+def test_images_are_there_and_described(tab):
+    images = tab.locator(".panel:not([hidden]) img")
+    assert images.count() > 3
+    for image in images.all():
+        assert image.evaluate("one => one.decode().then(() => one.naturalWidth)") > 0
+        assert "probability" in image.get_attribute("alt")
     assert tab.locator("svg.chart:not([aria-label]), svg.strip:not([aria-label])").count() == 0
     levels = tab.eval_on_selector_all("h1, h2, h3, h4", "found => found.map(one => Number(one.tagName[1]))")
     assert levels[0] == 1

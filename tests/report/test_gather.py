@@ -14,19 +14,19 @@ def test_a_finished_run_tells_everything(run):
     told: Any = read_run(run)
     assert set(told.classes) == set(TAGS)
     assert [line["epoch"] for line in told.log] == list(range(7))
-    assert told.metrics["test"]["pictures"] == 40
+    assert told.metrics["test"]["images"] == 40
     assert told.missing == []
 
 
-def test_the_pile_is_as_the_ledger_says(run):
+def test_the_unlabeled_is_as_the_pseudo_labels_says(run):
     told: Any = read_run(run)
     with (run / "pseudo_labels.csv").open(newline="") as opened:
         lines = list(csv.DictReader(opened))
-    assert told.pile.size == len({line["image"] for line in lines})
+    assert told.unlabeled.size == len({line["image"] for line in lines})
     counted = [sum((line["tag"], line["target"]) == (name, "1") for line in lines) for name in told.classes]
-    assert told.pile.positives.tolist() == counted
-    assert told.pile.flips.sum() == sum(line.get("flips", 0) for line in told.log)
-    assert told.pile.scores.shape == (told.pile.size, len(told.classes))
+    assert told.unlabeled.positives.tolist() == counted
+    assert told.unlabeled.flips.sum() == sum(line.get("flips", 0) for line in told.log)
+    assert told.unlabeled.scores.shape == (told.unlabeled.size, len(told.classes))
 
 
 def test_an_unfinished_run_tells_its_log(copied):
@@ -34,7 +34,7 @@ def test_an_unfinished_run_tells_its_log(copied):
         (copied / name).unlink()
     told: Any = read_run(copied)
     assert told.classes == ()
-    assert told.pile is None
+    assert told.unlabeled is None
     assert told.metrics == {}
     assert len(told.log) == 7
     assert "not finished" in told.missing[0].why
@@ -43,18 +43,18 @@ def test_an_unfinished_run_tells_its_log(copied):
 def test_without_its_checkpoint_a_run_says_what_is_missing(copied):
     (copied / "checkpoint" / "state.safetensors").unlink()
     told: Any = read_run(copied)
-    assert told.pile is None
+    assert told.unlabeled is None
     assert "gone" in told.missing[0].why
     (copied / "checkpoint" / "state.safetensors").write_bytes(b"no")
     assert "cannot be read" in read_run(copied).missing[0].why
 
 
-def test_a_run_without_a_pile_has_none(folder, tmp_path):
+def test_a_run_without_a_unlabeled_has_none(folder, tmp_path):
     from tests.report.conftest import QUICK
 
     settings = QUICK | {"warmup_epochs": 1, "epochs": 0, "method": "asl"}
     told: Any = read_run(ts.train(folder, folder / "labels.csv", tmp_path / "run", **settings).path)
-    assert told.pile is None
+    assert told.unlabeled is None
     assert told.missing == []
 
 
@@ -91,5 +91,5 @@ def test_soft_targets_count_from_a_half_on(copied):
     labels = np.zeros(tensors["targets.labels"].shape, np.float32)
     labels[0, 0], labels[1, 0], labels[2, 0], labels[3, 0] = 0.5, 0.4, 1.0, -1.0
     save_file(tensors | {"targets.labels": labels}, file, metadata={"tagspread": json.dumps({"format": 1})})
-    pile: Any = read_run(copied).pile
-    assert (pile.positives[0], pile.ignored[0], pile.positives[1:].sum()) == (2, 1, 0)
+    unlabeled: Any = read_run(copied).unlabeled
+    assert (unlabeled.positives[0], unlabeled.ignored[0], unlabeled.positives[1:].sum()) == (2, 1, 0)

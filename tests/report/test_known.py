@@ -16,10 +16,10 @@ def reasons(told):
     return " / ".join(f"{one.what}: {one.why}" for one in told.missing)
 
 
-def test_test_pictures_come_first(run, folder):
+def test_test_images_come_first(run, folder):
     told: Any = read_run(run)
     known: Any = find_known(told)
-    assert known.part.words == "test pictures"
+    assert known.part.words == "test images"
     assert known.part.fair
     assert len(known.part.table) == 40
     assert np.array_equal(known.trained.y, read_table(folder / "labels.csv", folder).aligned(told.classes, ""))
@@ -28,12 +28,12 @@ def test_test_pictures_come_first(run, folder):
 
 @pytest.mark.parametrize(("settings", "part"), [({"test_share": 0.3}, "test"), ({"selection": "held_out"}, "held_out")])
 def test_parts_are_those_of_training(folder, tmp_path, settings, part):
-    """Were a single picture in another part, the figures would differ; one labelled picture is broken."""
+    """Were a single image in another part, the figures would differ; one labeled image is broken."""
     quick = QUICK | {"warmup_epochs": 2, "epochs": 1}
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **quick, **settings)
     told: Any = read_run(run.path)
     known: Any = find_known(told)
-    assert len(known.part.table) == run.metrics[part]["pictures"]
+    assert len(known.part.table) == run.metrics[part]["images"]
     assert known.part.fair
     assert len(known.part.table) + len(known.trained) == 59
     assert not set(known.part.table.paths) & set(known.trained.paths)
@@ -55,10 +55,10 @@ def test_without_a_part_to_test_on_it_says_so(folder, tmp_path):
 
 
 def test_data_from_python_cannot_be_found(tmp_path):
-    pictures, y = np.zeros((20, 24, 24, 3), np.uint8), np.tile([[1, 0], [0, 1]], (10, 1))
+    images, y = np.zeros((20, 24, 24, 3), np.uint8), np.tile([[1, 0], [0, 1]], (10, 1))
     y[10:] = -1
     quick = QUICK | {"warmup_epochs": 1, "epochs": 1, "batch": 8}
-    run = ts.train(pictures, y, tmp_path / "run", **quick).path
+    run = ts.train(images, y, tmp_path / "run", **quick).path
     told: Any = read_run(run)
     known: Any = find_known(told)
     assert (known.trained, known.part) == (None, None)
@@ -95,13 +95,13 @@ def test_a_lost_test_table_leaves_the_rest(copied, tmp_path):
     assert "gone.csv" in reasons(told)
 
 
-def test_given_pictures_that_were_trained_on_are_counted(run, folder, tmp_path, drawn_y):
+def test_given_images_that_were_trained_on_are_counted(run, folder, tmp_path, drawn_y):
     own = write_csv(tmp_path / "own.csv", range(50, 70), drawn_y)
     part: Any = find_known(read_run(run), own, folder).part
     assert part.trained_on == 10
     assert len(part.table) == 20
     text = write_report(run, tmp_path / "page.html", labels=own, device="cpu").path.read_text()
-    assert "10 of these pictures were trained on" in text
+    assert "10 of these images were trained on" in text
     moved = shutil.copytree(folder, tmp_path / "moved")  # other files of the same content
     part = find_known(read_run(run), own, moved).part
     assert part.trained_on == 10

@@ -44,11 +44,11 @@ def test_thumbnails_keep_their_proportions_and_are_never_enlarged(tmp_path, size
 
 
 def test_thumbnails_are_upright(tmp_path):
-    picture = Image.new("RGB", (200, 100), "red")
-    picture.paste("blue", (100, 0, 200, 100))
+    image = Image.new("RGB", (200, 100), "red")
+    image.paste("blue", (100, 0, 200, 100))
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by 90 degrees to the right: what is left comes to the top
-    picture.save(tmp_path / "a.jpg", exif=exif, quality=95)
+    image.save(tmp_path / "a.jpg", exif=exif, quality=95)
     small = opened(looked.thumbnail(tmp_path / "a.jpg")).convert("RGB")
     assert small.size == (88, 176)
     assert small.getpixel((44, 20))[0] > 200
@@ -57,14 +57,14 @@ def test_thumbnails_are_upright(tmp_path):
 
 @pytest.fixture
 def scored(tmp_path):
-    """Twelve pictures of noise and three tags."""
+    """Twelve images of noise and three tags."""
     random = np.random.default_rng(0)
     paths = [tmp_path / f"{i}.png" for i in range(12)]
     for path in paths:
         Image.fromarray(random.integers(0, 255, (60, 60, 3), np.uint8)).save(path)
     y = random.integers(0, 2, (12, 3)).astype(np.int8)
     y[:, 2] = [1] + [0] * 11
-    part = Part(LabelTable(paths, ("a", "b", "c"), y), "test pictures", True, tmp_path)
+    part = Part(LabelTable(paths, ("a", "b", "c"), y), "test images", True, tmp_path)
     return looked.Looked(part, [], random.random((12, 3)), None, None)  # type: ignore[arg-type]
 
 
@@ -83,13 +83,13 @@ def test_examples_tell_what_they_are(scored):
             assert (one.label, one.chosen) == (scored.part.table.y[row, k], one.probability >= 0.5)
 
 
-def test_pictures_are_left_out_until_the_page_is_small_enough(scored, monkeypatch):
+def test_images_are_left_out_until_the_page_is_small_enough(scored, monkeypatch):
     everything = shown(looked.examples(scored, np.full(3, 0.5), range(3)))
-    size = sum(len(one.picture) for one in everything)
+    size = sum(len(one.image) for one in everything)
     monkeypatch.setattr(looked, "MOST_BYTES", size // 2)
     fewer = shown(looked.examples(scored, np.full(3, 0.5), range(3)))
     assert 0 < len(fewer) < len(everything)
-    assert sum(len(one.picture) for one in fewer) <= size // 2
+    assert sum(len(one.image) for one in fewer) <= size // 2
     monkeypatch.setattr(looked, "MOST_BYTES", 1)
     least = looked.examples(scored, np.full(3, 0.5), range(3))
     assert all(len(group) <= 1 for groups in least.values() for group in groups.values())

@@ -12,7 +12,7 @@ from tagspread.linear.choose import choose
 from tagspread.predict.evaluation import evaluate
 from tagspread.report.looked import Example
 from tagspread.report.page import _title, write_report
-from tagspread.run.pseudo_labels import read_ledger
+from tagspread.run.pseudo_labels import read_pseudo_labels
 from tagspread.train import head_mode
 from tagspread.train.gain import gain_in_words
 from tests.report.conftest import EVIL, file_name
@@ -47,12 +47,12 @@ def test_the_table_says_what_evaluate_says(page, run, folder):
     assert f"<strong>{100 * found.map:.1f}</strong>" in text
 
 
-def test_without_pictures_there_is_still_a_page(run, tmp_path):
-    written = write_report(run, tmp_path / "page.html", pictures=False)
+def test_without_images_there_is_still_a_page(run, tmp_path):
+    written = write_report(run, tmp_path / "page.html", show_images=False)
     text = written.path.read_text()
     assert "data:image/webp" not in text
-    assert "--no-pictures was asked for" in text
-    for part in ("learning", "pile", "tags", "look"):
+    assert "--no-images was asked for" in text
+    for part in ("learning", "unlabeled", "tags", "look"):
         assert f'<section id="{part}"' in text
     assert "estimated from the labels" in text
     assert "untagged: " in text
@@ -73,22 +73,22 @@ def test_a_run_that_has_just_begun_has_a_page(copied):
     assert "training has not finished" in write_report(copied).path.read_text()
 
 
-def test_pictures_that_are_gone_are_missed_in_words(copied, folder, tmp_path):
+def test_images_that_are_gone_are_missed_in_words(copied, folder, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     config = copied / "config.json"
     config.write_text(config.read_text().replace(f'"images": "{folder}"', f'"images": "{empty}"'))
     written = write_report(copied, device="cpu")
-    assert any("none of the 40 pictures can be read" in one.why for one in written.missing)
+    assert any("none of the 40 images can be read" in one.why for one in written.missing)
     assert "estimated from the labels" in written.path.read_text()
 
 
-@pytest.mark.parametrize("pictures", [True, False])
-def test_a_changed_model_is_refused_and_the_page_about_the_old_one_stays(copied, pictures):
+@pytest.mark.parametrize("images", [True, False])
+def test_a_changed_model_is_refused_and_the_page_about_the_old_one_stays(copied, images):
     (copied / "report.html").write_text("a good page")
     (copied / "ema.safetensors").write_bytes(b"other")
     with pytest.raises(ts.TagspreadError, match="not the file that training wrote"):
-        write_report(copied, device="cpu", pictures=pictures)
+        write_report(copied, device="cpu", show_images=images)
     assert (copied / "report.html").read_text() == "a good page"
     assert not list(copied.glob("*.writing"))
 
@@ -103,24 +103,24 @@ def test_a_figure_that_training_did_not_measure_is_pointed_out(copied):
 
 
 def test_pages_are_replaced_only_where_they_are_ours(copied, tmp_path):
-    first = write_report(copied, pictures=False).path
+    first = write_report(copied, show_images=False).path
     assert first == copied / "report.html"
-    assert write_report(copied, pictures=False).path == first  # the run's own is written anew
+    assert write_report(copied, show_images=False).path == first  # the run's own is written anew
     other = tmp_path / "mine.html"
     other.write_text("mine")
     with pytest.raises(ts.TagspreadError, match="exists"):
-        write_report(copied, other, pictures=False)
+        write_report(copied, other, show_images=False)
     assert other.read_text() == "mine"
-    write_report(copied, other, pictures=False, overwrite=True)
+    write_report(copied, other, show_images=False, overwrite=True)
     assert other.read_text().startswith("<!doctype html>")
     with pytest.raises(ts.TagspreadError, match=r"\.html"):
         write_report(copied, tmp_path / "page.pdf")
     assert not list(tmp_path.glob("*.writing"))
 
 
-def test_labels_need_pictures(copied, folder):
-    with pytest.raises(ts.TagspreadError, match="no pictures=False"):
-        write_report(copied, labels=folder / "test.csv", pictures=False)
+def test_labels_need_images(copied, folder):
+    with pytest.raises(ts.TagspreadError, match="no show_images=False"):
+        write_report(copied, labels=folder / "test.csv", show_images=False)
 
 
 def test_the_command(copied, tmp_path):
@@ -132,7 +132,7 @@ def test_the_command(copied, tmp_path):
             check=False,
         )
 
-    done = command(copied, "--no-pictures")
+    done = command(copied, "--no-images")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == str(copied / "report.html")
     assert "note: not shown: how good each tag is" in done.stdout
@@ -142,12 +142,12 @@ def test_the_command(copied, tmp_path):
     assert "Traceback" not in refused.stderr
 
 
-def test_broken_pictures_are_named(run, folder, tmp_path, drawn_y):
+def test_broken_images_are_named(run, folder, tmp_path, drawn_y):
     from tests.report.conftest import write_csv
 
     own = write_csv(tmp_path / "own.csv", range(5, 12), drawn_y)
     text = write_report(run, tmp_path / "page.html", labels=own, device="cpu").path.read_text()
-    assert "1 picture cannot be read and is left out" in text
+    assert "1 image cannot be read and is left out" in text
     assert html.escape(file_name(7)) in text
 
 
@@ -175,33 +175,33 @@ def test_a_head_on_a_frozen_network_has_rounds_and_no_epochs(folder, tmp_path):
     assert one in said
     assert "epoch" not in said
     assert "<dt>lr</dt>" not in said
-    assert "<dt>pile_weight</dt>" in said
+    assert "<dt>unlabeled_weight</dt>" in said
     assert "were never fitted to labels" in said
 
 
-def test_a_head_that_left_the_pile_out_shows_nothing_of_it(folder, tmp_path, monkeypatch):
-    def without_pile(*arguments: Any, **options: Any) -> Any:
+def test_a_head_that_left_the_unlabeled_out_shows_nothing_of_it(folder, tmp_path, monkeypatch):
+    def without_unlabeled(*arguments: Any, **options: Any) -> Any:
         found = choose(*arguments, **options)
-        return replace(found, settings=replace(found.settings, pile_weight=0.0))
+        return replace(found, settings=replace(found.settings, unlabeled_weight=0.0))
 
-    monkeypatch.setattr(head_mode, "choose", without_pile)
+    monkeypatch.setattr(head_mode, "choose", without_unlabeled)
     settings: dict[str, Any] = {"backbone": "small", "weights": "none", "image_size": 24, "mode": "head"}
     more: dict[str, Any] = {"test_labels": folder / "test.csv", "device": "cpu", "quiet": True}
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **settings, **more)
-    words = "he untagged pictures were left out: cross-validation on the labelled ones could show no gain from them"
+    words = "he untagged images were left out: cross-validation on the labeled ones could show no gain from them"
     assert gain_in_words(run.metrics) == "t" + words
     text = write_report(run.path, device="cpu").path.read_text()
     assert f"T{words}." in text
-    for pile in ("Untagged pictures", "assigned to the untagged", "pseudo-label", ">changes<", "no difference"):
-        assert pile not in text, pile
-    with pytest.raises(ts.TagspreadError, match="this run made no use of the untagged pictures, as cross-validation"):
-        read_ledger(run.path)
+    for unlabeled in ("Untagged images", "assigned to the untagged", "pseudo-label", ">changes<", "no difference"):
+        assert unlabeled not in text, unlabeled
+    with pytest.raises(ts.TagspreadError, match="this run made no use of the untagged images, as cross-validation"):
+        read_pseudo_labels(run.path)
 
 
-def test_pictures_below_the_threshold_are_not_called_sure():
+def test_images_below_the_threshold_are_not_called_sure():
     def example(chosen: bool) -> Example:
         return Example("a.png", 0.2, 1, chosen, "")
 
     assert _title("sure", [example(True)])[0] == "Most confident"
     assert _title("sure", [example(True), example(False)])[0] == "Highest scores"
-    assert _title("missed", [example(False)])[0] == "Labelled, but not chosen"
+    assert _title("missed", [example(False)])[0] == "Labeled, but not chosen"

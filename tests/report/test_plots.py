@@ -96,7 +96,7 @@ def test_histogram_counts_every_value_once():
     tree = parsed(histogram("words", [Heap("a", values), Heap("none", np.empty(0))], None))
     counts = [int(text.split(": ")[1].split()[0].replace(",", "")) for text in titles(tree) if text]
     assert sum(counts) == 500
-    assert "none: 0 pictures" in [element.text for element in tree.iter("text")]
+    assert "none: 0 images" in [element.text for element in tree.iter("text")]
     bars = list(tree.iter("rect"))
     tallest = max(bars, key=lambda bar: float(bar.get("height")))
     assert str(max(counts)) in tallest.find("title").text

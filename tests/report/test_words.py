@@ -16,23 +16,23 @@ def without_space(text):
     return text.replace("\u00a0", " ")
 
 
-def test_without_pictures_the_figures_are_those_of_training(run):
+def test_without_images_the_figures_are_those_of_training(run):
     told: Any = read_run(run)
     said = without_space(sentences(told, None, [])[0])
     low, high = told.metrics["test"]["interval_90"]
     assert f"{100 * told.metrics['test']['mAP']:.1f} out of 100" in said
-    assert "40 test pictures" in said
+    assert "40 test images" in said
     assert f"(90 % interval {100 * low:.1f} to {100 * high:.1f})" in said
-    assert [tile.name for tile in tiles(told, None, 60)] == ["mAP", "labelled", "untagged"]
+    assert [tile.name for tile in tiles(told, None, 60)] == ["mAP", "labeled", "untagged"]
 
 
 def test_nothing_measured_nothing_said(run):
-    told = replace(read_run(run), metrics={}, log=[], pile=None)
+    told = replace(read_run(run), metrics={}, log=[], unlabeled=None)
     assert sentences(told, None, []) == []
     assert tiles(told, None, None) == []
 
 
-def test_whether_the_pile_helped_is_said_in_the_words_of_training(run):
+def test_whether_the_unlabeled_helped_is_said_in_the_words_of_training(run):
     told: Any = read_run(run)
     words = gain_in_words(told.metrics)
     assert without_space(sentences(told, None, [])[-1]).lower() == f"{words}.".lower()
@@ -63,10 +63,10 @@ def test_warnings_are_passed_on(run, drawn_y):
     rows = class_rows(told, few, None)
     said = notes(told, None, rows)
     assert said[0] == "Chosen on the test part."
-    assert any("Fewer than 5 labelled pictures carry" in note for note in said)
+    assert any("Fewer than 5 labeled images carry" in note for note in said)
 
 
-def test_a_surprising_share_of_the_pile_is_named(run):
+def test_a_surprising_share_of_the_unlabeled_is_named(run):
     told: Any = read_run(run)
     known: Any = find_known(told)
     rows: Any = class_rows(told, known.trained.y, None)
@@ -90,8 +90,8 @@ def test_one_epoch_is_one_epoch(run):
     assert length(replace(head, log=[{"epoch": 0, "seconds": 3.0, "pseudo_positives": 4}] * 2)) == "2 rounds in 6 s"
 
 
-def test_thresholds_chosen_on_the_same_pictures_are_mentioned(run, folder, tmp_path):
+def test_thresholds_chosen_on_the_same_images_are_mentioned(run, folder, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     tagger = ts.load(tmp_path / "run", device="cpu")
     decide_on_table(tagger, folder / "test.csv")
-    assert "The thresholds were chosen on 40 of these 40 pictures" in write_report(tmp_path / "run").path.read_text()
+    assert "The thresholds were chosen on 40 of these 40 images" in write_report(tmp_path / "run").path.read_text()

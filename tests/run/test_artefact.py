@@ -49,8 +49,8 @@ def test_what_a_run_says_about_its_tagger(run):
 def test_two_files_are_enough(run, tagger, drawn, tmp_path):
     for name in ("labels.json", "ema.safetensors"):
         shutil.copy(run / name, tmp_path)
-    found = ts.load(tmp_path, device="cpu").predict(drawn.pictures[:5])
-    np.testing.assert_array_equal(found.probabilities, tagger.predict(drawn.pictures[:5]).probabilities)
+    found = ts.load(tmp_path, device="cpu").predict(drawn.images[:5])
+    np.testing.assert_array_equal(found.probabilities, tagger.predict(drawn.images[:5]).probabilities)
 
 
 def test_what_is_no_run_is_refused(run, tmp_path):
@@ -161,7 +161,7 @@ def test_a_method_from_a_file_is_never_executed(copy, tmp_path, drawn):
     trap = tmp_path / "trap.py"
     trap.write_text("raise SystemExit('executed')")
     loaded = ts.load(copy(method=f"{trap}:Rule", method_options={"x": 1}), device="cpu")
-    assert len(loaded.predict(drawn.pictures[:1]).tags) == 1
+    assert len(loaded.predict(drawn.images[:1]).tags) == 1
 
 
 @pytest.mark.parametrize("method", ["cap", "asl", "d2l"])
@@ -179,10 +179,10 @@ def test_every_kind_of_network_loads(method, drawn, tmp_path):
         "quiet": True,
     }
     result = ts.train(
-        drawn.pictures, y, tmp_path / "run", method=method, preset="paper", device="cpu",
-        test_images=drawn.pictures[:40], test_labels=drawn.y[:40], **settings,
+        drawn.images, y, tmp_path / "run", method=method, preset="paper", device="cpu",
+        test_images=drawn.images[:40], test_labels=drawn.y[:40], **settings,
     )  # fmt: skip
-    found = ts.load(result.path, device="cpu").predict(drawn.pictures[:40])
+    found = ts.load(result.path, device="cpu").predict(drawn.images[:40])
     assert ts.mean_average_precision(found.probabilities, drawn.y[:40]) == pytest.approx(result.metrics["test"]["mAP"])
 
 

@@ -52,13 +52,13 @@ def calls(run, folder, tmp_path):
         "predict": ["predict", run, folder, "-o", tmp_path / "tags.csv"],
         "fill": ["predict", run, folder, "--fill", folder / "labels.csv", "-o", tmp_path / "tags.csv"],
         "evaluate": ["evaluate", run, *labels],
-        "decide": ["decide", run, *labels],
+        "thresholds": ["thresholds", run, *labels],
         "report": ["report", run],
-        "report without pictures": ["report", run, "--no-pictures"],
+        "report without images": ["report", run, "--no-images"],
         "onnx": ["export", run, "--onnx", tmp_path / "t.onnx"],
         "hub": ["export", run, "--hub", tmp_path / "hub"],
-        "ledger": ["ledger", run],
-        "label studio": ["ledger", run, "--label-studio", tmp_path / "tasks.json"],
+        "pseudo-labels": ["pseudo-labels", run],
+        "label studio": ["pseudo-labels", run, "--label-studio", tmp_path / "tasks.json"],
     }
 
 
@@ -102,7 +102,7 @@ def test_a_newer_run_is_not_gone_on_with(run, tmp_path):
     assert isinstance(result.exception, TagspreadError)
     assert re.search(f"has format {FORMAT + 1}, tagspread .* install a newer one", str(result.exception))
     assert contents(tmp_path) == before
-    (tmp_path / "run" / "labels.json").write_text("{")  # going on mends that
+    (tmp_path / "run" / "labels.json").write_text("{")  # going on fixes that
     assert CliRunner().invoke(app, ["train", "--resume", str(tmp_path / "run"), "--device", "cpu", "-q"]).exit_code == 0
     assert json.loads((tmp_path / "run" / "labels.json").read_text())["format"] == FORMAT
 
@@ -112,7 +112,7 @@ def test_a_finished_run_is_left_as_it_is_and_a_lost_labels_json_made_anew(run, f
     shutil.copytree(run, copy)
     first = json.loads((copy / "labels.json").read_text())
     call = CliRunner().invoke
-    call(app, ["decide", str(copy), "--labels", str(folder / "test.csv"), "--policy", "precision:0.9"])
+    call(app, ["thresholds", str(copy), "--labels", str(folder / "test.csv"), "--policy", "precision:0.9"])
     decided, before = (copy / "labels.json").read_text(), contents(copy)
     assert json.loads(decided)["decision"]["policy"] == "precision:0.9"
     result = call(app, ["train", "--resume", str(copy), "--device", "cpu"])

@@ -1,4 +1,4 @@
-"""A problem small enough to train on in a second, and the settings for it."""
+"""A dataset small enough to train on in a second, and the settings for it."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from tagspread.data.datasets.digits import CLASSES, digit_canvases
 from tagspread.data.images.store import TensorStore
 from tagspread.progress import Watcher
 from tagspread.train.config import TrainConfig
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 
 TINY = {
     "backbone": "small",
@@ -25,18 +25,18 @@ TINY = {
 }
 
 
-def make_problem(train=200, test=60, labelled=40, seed=0, device="cpu"):
+def make_dataset(train=200, test=60, labeled=40, seed=0, device="cpu"):
     drawn, unseen = digit_canvases(train, test, seed)
     y = np.concatenate([drawn.y, unseen.y])
-    y[labelled:train] = -1
-    store = TensorStore(np.concatenate([drawn.pictures, unseen.pictures]), torch.device(device))
+    y[labeled:train] = -1
+    store = TensorStore(np.concatenate([drawn.images, unseen.images]), torch.device(device))
     rows = np.arange(train + test)
-    return Problem(store, y, CLASSES, rows[:labelled], rows[labelled:train], rows[train:])
+    return Dataset(store, y, CLASSES, rows[:labeled], rows[labeled:train], rows[train:])
 
 
 @pytest.fixture
-def problem():
-    return make_problem()
+def dataset():
+    return make_dataset()
 
 
 @pytest.fixture

@@ -19,15 +19,15 @@ from tagspread.train.interrupts import Interrupted, StopSignal
 from tagspread.train.optim import make_optimizer, make_schedule
 from tagspread.train.trainer import run_training
 from tagspread.vision.backbones import build_network
-from tests.train.conftest import make_problem
+from tests.train.conftest import make_dataset
 
 
-def test_overwrite_knows_a_run_from_another_program_s_folder(problem, tiny, silent, tmp_path):
+def test_overwrite_knows_a_run_from_another_program_s_folder(dataset, tiny, silent, tmp_path):
     theirs = {"config.json": '{"architectures": ["Bert"]}', "model.safetensors": "weights", "report.html": "page"}
     for name, text in theirs.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match="holds files that are not of a run"):
-        run_training(problem, tiny(), tmp_path, overwrite=True, watcher=silent)
+        run_training(dataset, tiny(), tmp_path, overwrite=True, watcher=silent)
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == theirs
     with pytest.raises(ValueError, match="is not the folder of a run"):
         RunFolder(tmp_path).read_json("config.json")
@@ -41,11 +41,11 @@ def test_overwrite_knows_a_run_from_another_program_s_folder(problem, tiny, sile
         ({"loss_options": {"gamma": 1}}, "the loss 'asl' has no option 'gamma'; it has gamma_pos"),
     ],
 )
-def test_overwrite_removes_nothing_before_everything_is_checked(changes, words, problem, tiny, silent, tmp_path):
-    run = run_training(problem, tiny(warmup_epochs=1, method="asl"), tmp_path / "run", watcher=silent)
+def test_overwrite_removes_nothing_before_everything_is_checked(changes, words, dataset, tiny, silent, tmp_path):
+    run = run_training(dataset, tiny(warmup_epochs=1, method="asl"), tmp_path / "run", watcher=silent)
     before = {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()}
     with pytest.raises(ValueError, match=words):
-        run_training(problem, tiny(**changes), run.path, overwrite=True, watcher=silent)
+        run_training(dataset, tiny(**changes), run.path, overwrite=True, watcher=silent)
     assert {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()} == before
 
 
@@ -59,15 +59,15 @@ def test_a_schedule_of_any_length(steps):
         schedule.step()
 
 
-def test_a_run_stopped_before_its_first_epoch_can_be_resumed(problem, tiny, silent, tmp_path, monkeypatch):
+def test_a_run_stopped_before_its_first_epoch_can_be_resumed(dataset, tiny, silent, tmp_path, monkeypatch):
     folder = RunFolder(tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr(session, "train_loop", _stop)
         with pytest.raises(Interrupted):
-            run_training(problem, tiny(), folder.path, watcher=silent)
+            run_training(dataset, tiny(), folder.path, watcher=silent)
     assert load_checkpoint(folder.checkpoint).facts["epoch"] == 0
     folder.checkpoint.unlink()  # killed even earlier: only the configuration is there
-    run_training(problem, tiny(), folder.path, resume=True, watcher=silent)
+    run_training(dataset, tiny(), folder.path, resume=True, watcher=silent)
     assert (folder.path / "metrics.json").is_file()
 
 
@@ -75,43 +75,43 @@ def _stop(*_):
     raise Interrupted
 
 
-def test_resume_looks_at_the_pictures_themselves(problem, tiny, silent, tmp_path):
-    run_training(problem, tiny(epochs=1), tmp_path / "run", watcher=silent)
-    rows = np.arange(len(problem.store))
-    others = replace(problem, store=TensorStore(255 - problem.store.batch(rows), "cpu"))
+def test_resume_looks_at_the_images_themselves(dataset, tiny, silent, tmp_path):
+    run_training(dataset, tiny(epochs=1), tmp_path / "run", watcher=silent)
+    rows = np.arange(len(dataset.store))
+    others = replace(dataset, store=TensorStore(255 - dataset.store.batch(rows), "cpu"))
     with pytest.raises(ValueError, match="of other data"):
         run_training(others, tiny(epochs=1), tmp_path / "run", resume=True, watcher=silent)
 
 
-def test_any_picture_that_is_another_makes_it_other_data(problem, tmp_path):
-    before = problem.fingerprint()
-    pictures = problem.store.batch(np.arange(len(problem.store))).clone()
-    for row in (0, 1, len(pictures) // 2, len(pictures) - 1):
-        changed = pictures.clone()
+def test_any_image_that_is_another_makes_it_other_data(dataset, tmp_path):
+    before = dataset.fingerprint()
+    images = dataset.store.batch(np.arange(len(dataset.store))).clone()
+    for row in (0, 1, len(images) // 2, len(images) - 1):
+        changed = images.clone()
         changed[row, 0, 0, 0] += 1
-        assert replace(problem, store=TensorStore(changed, "cpu")).fingerprint() != before
-    files = [tmp_path / f"{k}.png" for k in range(len(pictures))]
+        assert replace(dataset, store=TensorStore(changed, "cpu")).fingerprint() != before
+    files = [tmp_path / f"{k}.png" for k in range(len(images))]
     for file in files:
         file.write_bytes(b"as it was")
-    named = replace(problem, files=files)
+    named = replace(dataset, files=files)
     before = named.fingerprint()
     os.utime(files[1], (0, 0))
-    assert named.fingerprint() == before  # a copy is no other picture
+    assert named.fingerprint() == before  # a copy is no other image
     files[1].write_bytes(b"as it is now")
     assert named.fingerprint() != before
 
 
-def test_figures_are_valid_json_where_nothing_can_be_measured(problem, tiny, silent, tmp_path):
-    y = problem.y.copy()
-    y[problem.test] = 0
-    run = run_training(replace(problem, y=y), tiny(epochs=1), tmp_path / "run", watcher=silent)
+def test_figures_are_valid_json_where_nothing_can_be_measured(dataset, tiny, silent, tmp_path):
+    y = dataset.y.copy()
+    y[dataset.test] = 0
+    run = run_training(replace(dataset, y=y), tiny(epochs=1), tmp_path / "run", watcher=silent)
     assert json.loads((run.path / "metrics.json").read_text())["test"]["mAP"] is None
     assert json.loads((run.path / "labels.json").read_text())["preprocessing"]["image_size"] == 24
     assert run.metrics["seconds"] == pytest.approx(sum(line["seconds"] for line in run.log), abs=0.06)
 
 
-def test_held_out_figures_come_with_a_warning(problem, tiny, silent, tmp_path):
-    run = run_training(problem, tiny(selection="held_out"), tmp_path / "run", watcher=silent)
+def test_held_out_figures_come_with_a_warning(dataset, tiny, silent, tmp_path):
+    run = run_training(dataset, tiny(selection="held_out"), tmp_path / "run", watcher=silent)
     assert "chosen on" in run.metrics["warning"]
 
 
@@ -157,6 +157,6 @@ def test_signals_are_a_question_first_and_an_order_the_second_time():
 
 
 def test_small_sets_with_the_default_preset_s_sizes(silent, tmp_path, tiny):
-    few = make_problem(train=60, labelled=5)
+    few = make_dataset(train=60, labeled=5)
     run = run_training(few, tiny(batch_labeled=8, batch=8), tmp_path / "run", watcher=silent)
     assert torch.isfinite(torch.tensor([line["loss"] for line in run.log])).all()

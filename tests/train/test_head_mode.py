@@ -1,4 +1,4 @@
-"""A head on a frozen network: an ordinary run, with settings chosen on the labelled part and features kept."""
+"""A head on a frozen network: an ordinary run, with settings chosen on the labeled part and features kept."""
 
 import copy
 import json
@@ -21,35 +21,38 @@ from tagspread.train.features import embed, feature_file, forget_others
 from tagspread.train.scoring import score
 from tagspread.train.trainer import run_training
 from tagspread.vision.backbones import build_network
-from tests.train.conftest import make_problem
+from tests.train.conftest import make_dataset
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """One run of the head mode on digits, with the features of an untrained network."""
-    problem = make_problem(train=260, labelled=60)
+    dataset = make_dataset(train=260, labeled=60)
     config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False)
     folder = tmp_path_factory.mktemp("head")
-    return problem, run_training(problem, config, folder / "run", watcher=Watcher(quiet=True), cache=folder / "cache")
+    return dataset, run_training(dataset, config, folder / "run", watcher=Watcher(quiet=True), cache=folder / "cache")
 
 
 def test_the_run_is_an_ordinary_one(run):
-    problem, done = run
+    dataset, done = run
     names = {file.name for file in done.path.iterdir()}
     assert {"config.json", "log.jsonl", "metrics.json", "labels.json", "ema.safetensors"} <= names
     settings = json.loads((done.path / "config.json").read_text())["settings"]
     assert (settings["mode"], settings["epochs"], settings["warmup_epochs"]) == ("head", 0, 0)
     chosen = done.log[-1]["chosen"]
     assert chosen["ridge"] > 0
-    assert ("pseudo_labels.csv" in names) == (chosen["pile_weight"] > 0)
+    assert ("pseudo_labels.csv" in names) == (chosen["unlabeled_weight"] > 0)
     assert done.metrics["test"]["mAP"] > 0.3  # chance is the mean share of positives, about 0.2
     gain = done.metrics["gain"]
-    assert ("left_out" in gain, "difference" in gain) == (chosen["pile_weight"] == 0, chosen["pile_weight"] > 0)
+    assert ("left_out" in gain, "difference" in gain) == (
+        chosen["unlabeled_weight"] == 0,
+        chosen["unlabeled_weight"] > 0,
+    )
     tagger = ts.load(done.path)
-    pictures = problem.store.batch(problem.test).permute(0, 2, 3, 1).numpy()
-    found = tagger.predict(pictures).probabilities
-    truth = problem.y[problem.test]
-    # the saved network, shown pictures, says what the features said
+    images = dataset.store.batch(dataset.test).permute(0, 2, 3, 1).numpy()
+    found = tagger.predict(images).probabilities
+    truth = dataset.y[dataset.test]
+    # the saved network, shown images, says what the features said
     assert ts.mean_average_precision(found, truth) == pytest.approx(done.metrics["test"]["mAP"], abs=1e-6)
 
 
@@ -65,7 +68,7 @@ def test_the_network_below_the_head_is_the_one_it_began_with(run):
 
 
 def test_features_are_looked_at_once(run, tmp_path, monkeypatch, silent):
-    problem, done = run
+    dataset, done = run
     cache = done.path.parent / "cache"
     assert len(list(cache.glob("features-*.npy"))) == 1  # no mirror images of digits
     monkeypatch.setattr(features, "ROWS_AT_ONCE", 10**9)
@@ -77,36 +80,36 @@ def test_features_are_looked_at_once(run, tmp_path, monkeypatch, silent):
 
     monkeypatch.setattr(features, "score", counted)
     config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False)
-    again = run_training(problem, config, tmp_path / "run", watcher=silent, cache=cache)
-    assert looked == [1]  # one picture, to know how many features there are
+    again = run_training(dataset, config, tmp_path / "run", watcher=silent, cache=cache)
+    assert looked == [1]  # one image, to know how many features there are
     assert again.metrics["test"]["mAP"] == done.metrics["test"]["mAP"]
 
 
 def test_embedding_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
-    problem = make_problem(train=60, test=10, labelled=20)
+    dataset = make_dataset(train=60, test=10, labeled=20)
     network, rows, cpu = build_network("small", 3, weights="none"), np.arange(50), torch.device("cpu")
     monkeypatch.setattr(features, "ROWS_AT_ONCE", 16)
-    whole = embed(network, problem.store, rows, cpu)
-    assert torch.allclose(whole, network.eval().features(problem.store.batch(rows)), atol=1e-5)
-    mirrored = embed(network, problem.store, rows, cpu, mirror=True)
-    assert torch.allclose(mirrored, network.features(problem.store.batch(rows).flip(-1)), atol=1e-5)
-    file = feature_file(tmp_path, problem, network, rows, mirror=False, precision="fp32")
-    assert file != feature_file(tmp_path, problem, network, rows, mirror=True, precision="fp32")
-    assert file != feature_file(tmp_path, problem, network, rows[::-1], mirror=False, precision="fp32")
+    whole = embed(network, dataset.store, rows, cpu)
+    assert torch.allclose(whole, network.eval().features(dataset.store.batch(rows)), atol=1e-5)
+    mirrored = embed(network, dataset.store, rows, cpu, mirror=True)
+    assert torch.allclose(mirrored, network.features(dataset.store.batch(rows).flip(-1)), atol=1e-5)
+    file = feature_file(tmp_path, dataset, network, rows, mirror=False, precision="fp32")
+    assert file != feature_file(tmp_path, dataset, network, rows, mirror=True, precision="fp32")
+    assert file != feature_file(tmp_path, dataset, network, rows[::-1], mirror=False, precision="fp32")
     others = [build_network("small", 3, weights="none"), copy.deepcopy(network)]
     convolution = [part for part in others[1].backbone.modules() if isinstance(part, torch.nn.Conv2d)][1]
     convolution.stride = (1, 1)  # the same tensors, and another network
     for other in others:
-        assert file != feature_file(tmp_path, problem, other, rows, mirror=False, precision="fp32")
+        assert file != feature_file(tmp_path, dataset, other, rows, mirror=False, precision="fp32")
 
-    assert file != feature_file(tmp_path, problem, network, rows, mirror=False, precision="bf16")
+    assert file != feature_file(tmp_path, dataset, network, rows, mirror=False, precision="bf16")
     some = tmp_path / "some.png"
     some.write_bytes(b"1")
-    files = [some] * len(problem.store)
-    before = feature_file(tmp_path, replace(problem, files=files), network, rows, mirror=False, precision="fp32")
+    files = [some] * len(dataset.store)
+    before = feature_file(tmp_path, replace(dataset, files=files), network, rows, mirror=False, precision="fp32")
     os.utime(some, (0, 0))  # whoever has touched it may have changed it
     assert before != feature_file(
-        tmp_path, replace(problem, files=files), network, rows, mirror=False, precision="fp32"
+        tmp_path, replace(dataset, files=files), network, rows, mirror=False, precision="fp32"
     )
 
     def stop(done, total):
@@ -114,9 +117,9 @@ def test_embedding_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        embed(network, problem.store, rows, cpu, file=file, progress=stop)
+        embed(network, dataset.store, rows, cpu, file=file, progress=stop)
     seen = []
-    found = embed(network, problem.store, rows, cpu, file=file, progress=lambda done, total: seen.append((done, total)))
+    found = embed(network, dataset.store, rows, cpu, file=file, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(48, 50), (50, 50)]
     assert torch.equal(found, whole)
 
@@ -134,13 +137,13 @@ def test_a_run_forgets_former_features_and_nothing_of_the_users(tmp_path):
 
 def test_several_may_need_the_same_features(tmp_path, monkeypatch):
     monkeypatch.setattr(features, "ROWS_AT_ONCE", 8)
-    problem, rows = make_problem(train=60, test=10, labelled=20), np.arange(70)
+    dataset, rows = make_dataset(train=60, test=10, labeled=20), np.arange(70)
     network, cpu = build_network("small", 3, weights="none").eval(), torch.device("cpu")
-    whole, seen = embed(network, problem.store, rows, cpu), []
-    file = feature_file(tmp_path, problem, network, rows, mirror=False, precision="fp32")
+    whole, seen = embed(network, dataset.store, rows, cpu), []
+    file = feature_file(tmp_path, dataset, network, rows, mirror=False, precision="fp32")
 
     def one(_):
-        return embed(network, problem.store, rows, cpu, file=file, progress=lambda done, _: seen.append(done))
+        return embed(network, dataset.store, rows, cpu, file=file, progress=lambda done, _: seen.append(done))
 
     with ThreadPoolExecutor(4) as pool:  # a lock knows files, not processes
         assert all(torch.equal(found, whole) for found in pool.map(one, range(4)))
@@ -148,19 +151,19 @@ def test_several_may_need_the_same_features(tmp_path, monkeypatch):
 
 
 def test_features_of_a_run_that_is_replaced_go_with_it(run, tmp_path, silent):
-    problem, _ = run
+    dataset, _ = run
     for seed, precision in ((1, "fp32"), (2, "fp32"), (1, "bf16")):
         config = make_config(mode="head", backbone="small", weights="none", image_size=24, precision=precision)
         path = tmp_path / "run"
-        run_training(problem, replace(config, seed=seed), path, overwrite=True, watcher=silent)
+        run_training(dataset, replace(config, seed=seed), path, overwrite=True, watcher=silent)
         assert len(list(path.glob("features-*.npy"))) == len(list(path.glob("features-*.rows"))) == 2
     assert len(list(path.glob("features-*"))) == 6  # each with its note and its lock
 
 
 def test_a_finished_run_can_be_resumed(run, silent):
-    problem, done = run
+    dataset, done = run
     config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False)
-    again = run_training(problem, config, done.path, resume=True, watcher=silent, cache=done.path.parent / "cache")
+    again = run_training(dataset, config, done.path, resume=True, watcher=silent, cache=done.path.parent / "cache")
     assert again.metrics["test"]["mAP"] == done.metrics["test"]["mAP"]
     assert again.log == done.log
 
@@ -172,28 +175,28 @@ def test_a_run_that_lost_a_file_is_finished_anew_with_its_own_network(tmp_path, 
     config = make_config(
         mode="head", backbone="test_resnet", weights=str(tmp_path / "weights.safetensors"), image_size=24, flip=False
     )
-    problem = make_problem()
-    done = run_training(problem, config, tmp_path / "run", watcher=silent)
+    dataset = make_dataset()
+    done = run_training(dataset, config, tmp_path / "run", watcher=silent)
     before = load_file(done.path / "ema.safetensors")
     (done.path / "labels.json").unlink()
-    again = run_training(problem, config, tmp_path / "run", resume=True, watcher=silent)
+    again = run_training(dataset, config, tmp_path / "run", resume=True, watcher=silent)
     after = load_file(done.path / "ema.safetensors")
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert again.metrics["test"]["mAP"] == done.metrics["test"]["mAP"]
 
 
 def test_when_the_mode_is_chosen(monkeypatch):
-    problem, cpu, gpu = make_problem(train=100, labelled=20), torch.device("cpu"), torch.device("cuda")
-    monkeypatch.setattr(head_mode, "LARGE_PILE", 80)
+    dataset, cpu, gpu = make_dataset(train=100, labeled=20), torch.device("cpu"), torch.device("cuda")
+    monkeypatch.setattr(head_mode, "LARGE_UNLABELED", 80)
     auto = make_config(backbone="tf_efficientnet_lite0")
 
-    def mode(config=auto, device=cpu, method="cap", data=problem):
+    def mode(config=auto, device=cpu, method="cap", data=dataset):
         return head_mode.resolve_mode(config, data, get_method(method), device).mode
 
     assert auto.mode == "auto"
     assert mode() == "head"
     assert mode(device=gpu) == "full"
-    assert mode(data=make_problem(train=99, labelled=20)) == "full"
+    assert mode(data=make_dataset(train=99, labeled=20)) == "full"
     assert mode(method="freematch") == "full"
     assert mode(replace(auto, weights="none")) == "full"
     assert mode(replace(auto, head="ml_decoder")) == "full"
@@ -205,35 +208,35 @@ def test_when_the_mode_is_chosen(monkeypatch):
     ("settings", "words"),
     [
         ({"head": "ml_decoder"}, "mode 'head' fits a linear head, but head is 'ml_decoder'"),
-        ({"method": "freematch"}, "needs a network that is trained on pictures"),
-        ({"method": "d2l"}, "needs a network that is trained on pictures"),
+        ({"method": "freematch"}, "needs a network that is trained on images"),
+        ({"method": "d2l"}, "needs a network that is trained on images"),
         ({"mode": "heads"}, "mode is 'heads'"),
     ],
 )
 def test_what_cannot_be_done_on_features(settings, words, silent, tmp_path):
     given = {"mode": "head", "backbone": "small", "weights": "none", "image_size": 24, **settings}
     with pytest.raises(TagspreadError, match=words):
-        run_training(make_problem(), make_config(**given), tmp_path / "run", watcher=silent)
+        run_training(make_dataset(), make_config(**given), tmp_path / "run", watcher=silent)
     assert not (tmp_path / "run").exists()
 
 
-def test_the_weight_of_the_pile_can_be_given(tmp_path, silent):
-    problem = make_problem(train=120, labelled=40)
-    config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False, pile_weight=0.5)
-    done = run_training(problem, config, tmp_path / "run", watcher=silent)
-    assert done.log[-1]["chosen"]["pile_weight"] == 0.5
+def test_the_weight_of_the_unlabeled_can_be_given(tmp_path, silent):
+    dataset = make_dataset(train=120, labeled=40)
+    config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False, unlabeled_weight=0.5)
+    done = run_training(dataset, config, tmp_path / "run", watcher=silent)
+    assert done.log[-1]["chosen"]["unlabeled_weight"] == 0.5
     assert (tmp_path / "run" / "pseudo_labels.csv").exists()
 
 
 def test_a_network_without_weights_is_noticed(tmp_path, monkeypatch):
     said = []
     monkeypatch.setattr(Watcher, "note", lambda self, text: said.append(text))
-    problem = make_problem(train=120, labelled=40)
+    dataset = make_dataset(train=120, labeled=40)
     config = make_config(mode="head", backbone="small", image_size=24, flip=False)
-    run_training(problem, config, tmp_path / "run", watcher=Watcher(quiet=True))
+    run_training(dataset, config, tmp_path / "run", watcher=Watcher(quiet=True))
     assert any("small begins with random weights" in text for text in said)
-    large = replace(problem, pile=np.arange(40, 120))
-    monkeypatch.setattr(head_mode, "LARGE_PILE", 10)
+    large = replace(dataset, unlabeled=np.arange(40, 120))
+    monkeypatch.setattr(head_mode, "LARGE_UNLABELED", 10)
     assert (
         head_mode.resolve_mode(replace(config, mode="auto"), large, get_method("cap"), torch.device("cpu")).mode
         == "full"
@@ -241,22 +244,22 @@ def test_a_network_without_weights_is_noticed(tmp_path, monkeypatch):
 
 
 def test_how_to_train_is_no_question_of_the_head(tmp_path):
-    pictures = np.zeros((4, 24, 24, 3), np.uint8)
+    images = np.zeros((4, 24, 24, 3), np.uint8)
     with pytest.raises(TagspreadError, match="epochs says how the network is trained, and in mode 'head' it is not"):
-        ts.train(pictures, np.eye(4, dtype=int), out=tmp_path / "run", backbone="small", mode="head", epochs=5)
+        ts.train(images, np.eye(4, dtype=int), out=tmp_path / "run", backbone="small", mode="head", epochs=5)
 
 
-def test_a_cache_serves_another_split_of_the_same_pictures(tmp_path, silent, monkeypatch):
-    one = make_problem(train=50, test=10, labelled=20)
+def test_a_cache_serves_another_split_of_the_same_images(tmp_path, silent, monkeypatch):
+    one = make_dataset(train=50, test=10, labeled=20)
     order = np.random.default_rng(0).permutation(50)
-    other = replace(one, labelled=order[:10], pile=order[10:])
+    other = replace(one, labeled=order[:10], unlabeled=order[10:])
     config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=True)
     network, device = build_network("small", 10, weights="none"), torch.device("cpu")
     head_mode.as_features(network, one, config, device, tmp_path, silent)
     files = sorted(tmp_path.iterdir())
     _, views = head_mode.as_features(network, other, config, device, tmp_path, silent)
     assert sorted(tmp_path.iterdir()) == files  # nothing was looked at again
-    pictures = other.store.batch(order)
+    images = other.store.batch(order)
     with torch.inference_mode():
-        for view, seen in zip(views, (pictures, pictures.flip(-1)), strict=True):
+        for view, seen in zip(views, (images, images.flip(-1)), strict=True):
             torch.testing.assert_close(view, network.features(seen))

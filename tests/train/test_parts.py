@@ -1,4 +1,4 @@
-"""The loop's parts on their own: samplers, EMA, optimiser and schedule, configuration, feed."""
+"""The loop's parts on their own: samplers, EMA, optimizer and schedule, configuration, feed."""
 
 import copy
 
@@ -17,7 +17,7 @@ from tagspread.train.batches import shown_batches
 from tagspread.train.config import PRESETS, TrainConfig, make_config
 from tagspread.train.ema import EMA
 from tagspread.train.optim import make_optimizer, make_schedule, train_mode
-from tagspread.train.sampling import LABELLED, PILE, stream
+from tagspread.train.sampling import LABELED, UNLABELED, stream
 from tagspread.train.scoring import resolve_precision, score
 from tagspread.vision.augment import Views
 from tagspread.vision.backbones import build_network
@@ -27,9 +27,9 @@ from tagspread.vision.patches import PatchNet
 @given(size=st.integers(1, 12), cuts=st.lists(st.integers(0, 30), min_size=1, max_size=5), seed=st.integers(0, 5))
 def test_a_stream_read_in_pieces_is_the_stream(size, cuts, seed):
     rows = np.arange(100, 100 + size)
-    whole = stream(rows, 0, sum(cuts), seed, PILE)
+    whole = stream(rows, 0, sum(cuts), seed, UNLABELED)
     starts = np.cumsum([0, *cuts])
-    pieces = [stream(rows, int(at), n, seed, PILE) for at, n in zip(starts, cuts, strict=False)]
+    pieces = [stream(rows, int(at), n, seed, UNLABELED) for at, n in zip(starts, cuts, strict=False)]
     np.testing.assert_array_equal(np.concatenate(pieces), whole)
     for at in range(0, sum(cuts) - size + 1, size):  # each pass shows every row once
         assert sorted(whole[at : at + size]) == list(rows)
@@ -37,10 +37,10 @@ def test_a_stream_read_in_pieces_is_the_stream(size, cuts, seed):
 
 def test_streams_and_passes_differ():
     rows = np.arange(50)
-    one = stream(rows, 0, 100, 1, PILE)
+    one = stream(rows, 0, 100, 1, UNLABELED)
     assert (one[:50] != one[50:]).any()
-    assert (one != stream(rows, 0, 100, 1, LABELLED)).any()
-    assert (one != stream(rows, 0, 100, 2, PILE)).any()
+    assert (one != stream(rows, 0, 100, 1, LABELED)).any()
+    assert (one != stream(rows, 0, 100, 2, UNLABELED)).any()
 
 
 def test_ema_is_the_average_of_what_it_saw():
@@ -97,11 +97,11 @@ def test_optimizer_groups():
 
 def test_frozen_batch_norm_keeps_its_statistics():
     network = build_network("small", 2, weights="none")
-    pictures = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8)
+    images = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8)
     for mode, moves in (("frozen", False), ("batch", True)):
         train_mode(network, mode)
         before = {k: v.clone() for k, v in network.state_dict().items() if "running" in k}
-        network(pictures)
+        network(images)
         assert any((v != network.state_dict()[k]).any() for k, v in before.items()) == moves
 
 
@@ -133,17 +133,17 @@ def test_feed_gives_the_views_of_each_row_whatever_the_chunk(monkeypatch):
         monkeypatch.setattr(feed, "BYTES_PER_CHUNK", few)
         got = torch.stack(list(shown_batches(network, store, views, steps, 4, cutout=True)))
         assert (got == expected).all()
-    features = TensorStore(torch.rand(20, 5), "cpu")  # no pictures: no views
+    features = TensorStore(torch.rand(20, 5), "cpu")  # no images: no views
     got = torch.stack(list(shown_batches(network, features, views, steps, 4, cutout=True)))
     assert (got == features.batch(np.arange(18)).reshape(6, 3, 5)).all()
 
 
-def test_views_are_made_of_fewer_pictures_at_a_time_where_they_are_large_or_many(monkeypatch):
+def test_views_are_made_of_fewer_images_at_a_time_where_they_are_large_or_many(monkeypatch):
     """What a network of patches is shown is five times as large."""
     store = TensorStore(torch.zeros((30, 3, 8, 8), dtype=torch.uint8), "cpu")
     views, steps = Views(3, False, 0.5, ("Invert",)), np.arange(30).reshape(10, 3)
     network = build_network("small", 3, weights="none")
-    monkeypatch.setattr(feed, "BYTES_PER_CHUNK", 3 * 3 * 8 * 8 * 5)  # five steps of whole pictures
+    monkeypatch.setattr(feed, "BYTES_PER_CHUNK", 3 * 3 * 8 * 8 * 5)  # five steps of whole images
     for shown, at_once in ((network, [15, 15]), (PatchNet.of(copy.deepcopy(network)), [3] * 10)):
         asked: list[int] = []
 

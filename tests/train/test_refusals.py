@@ -18,82 +18,82 @@ from tagspread.train.step import Step
 from tagspread.train.trainer import run_training
 
 
-def test_out_of_memory_names_what_to_lower(problem, tiny, silent, tmp_path, monkeypatch):
+def test_out_of_memory_names_what_to_lower(dataset, tiny, silent, tmp_path, monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(Step, "__call__", full)
     with pytest.raises(ValueError, match=r"out of memory on cpu. Lower batch \(now 32\)"):
-        run_training(problem, tiny(), tmp_path / "run", watcher=silent)
+        run_training(dataset, tiny(), tmp_path / "run", watcher=silent)
 
 
-def test_a_full_disk_is_found_before_training(problem, tiny, silent, tmp_path, monkeypatch):
+def test_a_full_disk_is_found_before_training(dataset, tiny, silent, tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(ValueError, match=r"has 0.0 GB free but the run needs"):
-        run_training(problem, tiny(), tmp_path / "run", watcher=silent)
+        run_training(dataset, tiny(), tmp_path / "run", watcher=silent)
 
 
-def test_the_output_folder_is_the_user_s(problem, tiny, silent, tmp_path):
+def test_the_output_folder_is_the_user_s(dataset, tiny, silent, tmp_path):
     quick = tiny(warmup_epochs=1, method="asl")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "diary.txt").write_text("mine")
     for overwrite in (False, True):
         with pytest.raises(ValueError, match="holds files that are not of a run"):
-            run_training(problem, quick, tmp_path / "notes", overwrite=overwrite, watcher=silent)
+            run_training(dataset, quick, tmp_path / "notes", overwrite=overwrite, watcher=silent)
     with pytest.raises(ValueError, match="is a file"):
-        run_training(problem, quick, tmp_path / "notes" / "diary.txt", watcher=silent)
-    run_training(problem, quick, tmp_path / "run", watcher=silent)
+        run_training(dataset, quick, tmp_path / "notes" / "diary.txt", watcher=silent)
+    run_training(dataset, quick, tmp_path / "run", watcher=silent)
     (tmp_path / "run" / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match="holds another run"):
-        run_training(problem, quick, tmp_path / "run", watcher=silent)
-    run_training(problem, quick, tmp_path / "run", overwrite=True, watcher=silent)
+        run_training(dataset, quick, tmp_path / "run", watcher=silent)
+    run_training(dataset, quick, tmp_path / "run", overwrite=True, watcher=silent)
     assert (tmp_path / "run" / "mine.txt").read_text() == "mine"  # only what a run writes is replaced
 
 
-def test_unwritable_folder(problem, tiny, silent, tmp_path, monkeypatch):
+def test_unwritable_folder(dataset, tiny, silent, tmp_path, monkeypatch):
     def refuse(self, *_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "write_bytes", refuse)
     with pytest.raises(ValueError, match=r"cannot be written to .Permission denied"):
-        run_training(problem, tiny(), tmp_path / "run", watcher=silent)
+        run_training(dataset, tiny(), tmp_path / "run", watcher=silent)
 
 
-def test_problems_that_cannot_be_learnt(problem, tiny, silent, tmp_path):
-    def run(problem, **changes):
-        run_training(problem, tiny(**changes), tmp_path / "run", watcher=silent)
+def test_problems_that_cannot_be_learnt(dataset, tiny, silent, tmp_path):
+    def run(dataset, **changes):
+        run_training(dataset, tiny(**changes), tmp_path / "run", watcher=silent)
 
-    with pytest.raises(ValueError, match="the pile of unlabelled pictures is empty"):
-        run(replace(problem, pile=problem.pile[:0]))
-    with pytest.raises(ValueError, match="no picture is labelled"):
-        run(replace(problem, labelled=problem.labelled[:0]))
-    with pytest.raises(ValueError, match="no labelled picture carries any tag"):
-        run(replace(problem, y=np.zeros_like(problem.y)))
-    with pytest.raises(ValueError, match="batch is 1; a step takes labelled and unlabelled pictures"):
-        run(problem, batch=1)
+    with pytest.raises(ValueError, match="the set of unlabeled images is empty"):
+        run(replace(dataset, unlabeled=dataset.unlabeled[:0]))
+    with pytest.raises(ValueError, match="no image is labeled"):
+        run(replace(dataset, labeled=dataset.labeled[:0]))
+    with pytest.raises(ValueError, match="no labeled image carries any tag"):
+        run(replace(dataset, y=np.zeros_like(dataset.y)))
+    with pytest.raises(ValueError, match="batch is 1; a step takes labeled and unlabeled images"):
+        run(dataset, batch=1)
     with pytest.raises(ValueError, match="is in more than one part"):
-        replace(problem, test=problem.pile[:3])
+        replace(dataset, test=dataset.unlabeled[:3])
     with pytest.raises(ValueError, match="leave nothing to train"):
-        run(problem, warmup_epochs=0, epochs=0)
+        run(dataset, warmup_epochs=0, epochs=0)
     assert not (tmp_path / "run").exists()
 
 
-def test_one_class_a_missing_class_and_fewer_labels_than_classes_are_said_and_work(problem, tiny, silent, tmp_path):
-    one = replace(problem, y=problem.y[:, :1], classes=("0",))
+def test_one_class_a_missing_class_and_fewer_labels_than_classes_are_said_and_work(dataset, tiny, silent, tmp_path):
+    one = replace(dataset, y=dataset.y[:, :1], classes=("0",))
     assert "one class only" in " ".join(one.check_trainable(True))
     run_training(one, tiny(), tmp_path / "one", watcher=silent)
-    y = problem.y.copy()
-    y[problem.labelled, 9] = 0
-    missing = replace(problem, y=y)
-    assert "9 has no labelled picture" in " ".join(missing.check_trainable(True))
+    y = dataset.y.copy()
+    y[dataset.labeled, 9] = 0
+    missing = replace(dataset, y=y)
+    assert "9 has no labeled image" in " ".join(missing.check_trainable(True))
     run = run_training(missing, tiny(), tmp_path / "missing", watcher=silent)
     saved = load_file(run.path / "checkpoint" / "state.safetensors")
     assert (saved["targets.labels"][:, 9] != 1).all()
-    few = replace(problem, labelled=problem.labelled[:6])
-    assert "6 labelled pictures for 10 classes" in " ".join(few.check_trainable(True))
-    one = replace(problem, labelled=problem.labelled[:1])
-    assert "1 labelled picture for 10 classes" in " ".join(one.check_trainable(True))
+    few = replace(dataset, labeled=dataset.labeled[:6])
+    assert "6 labeled images for 10 classes" in " ".join(few.check_trainable(True))
+    one = replace(dataset, labeled=dataset.labeled[:1])
+    assert "1 labeled image for 10 classes" in " ".join(one.check_trainable(True))
     config = tiny(
         batch=500, batch_labeled=7, warmup_batch=8
     )  # batches larger than the set are cut down, and it is said
@@ -109,18 +109,18 @@ def test_devices(monkeypatch):
             session.choose_device(name)
 
 
-def test_tensorboard_missing_is_one_message(problem, tiny, silent, tmp_path, monkeypatch):
+def test_tensorboard_missing_is_one_message(dataset, tiny, silent, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
     with pytest.raises(ValueError, match=r"pip install 'tagspread\[tensorboard\]'"):
-        run_training(problem, tiny(), tmp_path / "run", watcher=silent, tensorboard=True)
+        run_training(dataset, tiny(), tmp_path / "run", watcher=silent, tensorboard=True)
 
 
-def test_wrong_weights_are_noticed_before_pictures_are_decoded_and_random_numbers_stay(tmp_path, monkeypatch):
+def test_wrong_weights_are_noticed_before_images_are_decoded_and_random_numbers_stay(tmp_path, monkeypatch):
     drawn, _ = digit_canvases(12, 1)
     (tmp_path / "net.pth").write_bytes(b"no tensors")
-    monkeypatch.setattr("tagspread.api.problem_from_arrays", lambda *_, **__: pytest.fail("decoded too early"))
+    monkeypatch.setattr("tagspread.api.dataset_from_arrays", lambda *_, **__: pytest.fail("decoded too early"))
     torch.manual_seed(3)
     before = torch.random.get_rng_state()
     with pytest.raises(ValueError, match="does not hold plain tensors"):
-        ts.train(drawn.pictures, drawn.y, tmp_path / "run", backbone="test_resnet", weights=str(tmp_path / "net.pth"))
+        ts.train(drawn.images, drawn.y, tmp_path / "run", backbone="test_resnet", weights=str(tmp_path / "net.pth"))
     assert torch.equal(torch.random.get_rng_state(), before)

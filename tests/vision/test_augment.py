@@ -21,14 +21,14 @@ ENHANCERS = {
 def batch(count, height=24, width=24, channels=3, seed=0):
     """Half noise, half gentle waves."""
     rng = np.random.default_rng(seed)
-    pictures = rng.integers(0, 256, (count, channels, height, width), dtype=np.uint8)
+    images = rng.integers(0, 256, (count, channels, height, width), dtype=np.uint8)
     y, x = np.mgrid[:height, :width] / 24
     a, b, c = rng.uniform(-5, 5, (3, count, channels, 1, 1))
-    pictures[::2] = np.round(127.5 + 90 * np.sin(a * x + b * y + c))[::2]
-    return torch.from_numpy(pictures)
+    images[::2] = np.round(127.5 + 90 * np.sin(a * x + b * y + c))[::2]
+    return torch.from_numpy(images)
 
 
-# ---- a slow, literal reference: one picture at a time, with Pillow
+# ---- a slow, literal reference: one pixels at a time, with Pillow
 
 
 def square(image, at, side, fill):
@@ -54,16 +54,16 @@ def operate(image, name, value, at):
         return ImageOps.posterize(image, int(value))
     if name == "Solarize":
         return ImageOps.solarize(image, value)
-    grey = (128, 128, 128)
+    gray = (128, 128, 128)
     if name == "Rotate":
-        return image.rotate(value, fillcolor=grey)
+        return image.rotate(value, fillcolor=gray)
     matrix, resample = {
         "ShearX": ((1, value, 0, 0, 1, 0), Image.Resampling.BICUBIC),
         "ShearY": ((1, 0, 0, value, 1, 0), Image.Resampling.BICUBIC),
         "TranslateX": ((1, 0, value * width, 0, 1, 0), Image.Resampling.NEAREST),
         "TranslateY": ((1, 0, 0, 0, 1, value * height), Image.Resampling.NEAREST),
     }[name]
-    return image.transform(image.size, Image.Transform.AFFINE, matrix, resample, fillcolor=grey)
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, resample, fillcolor=gray)
 
 
 def magnitude(name, level, sign):
@@ -81,16 +81,16 @@ def magnitude(name, level, sign):
     }.get(name[:5], 0)
 
 
-def reference(views, pictures, rows, epoch, cutout=True):
+def reference(views, images, rows, epoch, cutout=True):
     plan = views.plan(rows, epoch)
     chosen, results = plan.randaugment, []
-    for k, picture in enumerate(pictures.numpy()):
-        image = Image.fromarray(np.moveaxis(picture, 0, 2))
+    for k, pixels in enumerate(images.numpy()):
+        image = Image.fromarray(np.moveaxis(pixels, 0, 2))
         if views.flip and plan.flip[k]:
             image = ImageOps.mirror(image)
         if cutout and views.cutout > 0:
             side = round(views.cutout * min(image.size))
-            image = square(image, plan.cutout_at[k], side, tuple(map(int, plan.cutout_colour[k])))
+            image = square(image, plan.cutout_at[k], side, tuple(map(int, plan.cutout_color[k])))
         for slot in range(2):
             if chosen.operation[k, slot] >= 0:
                 name = OPERATIONS[chosen.operation[k, slot]]
@@ -103,12 +103,12 @@ def reference(views, pictures, rows, epoch, cutout=True):
 
 @pytest.mark.parametrize(("height", "width", "count"), [(32, 32, 500), (24, 37, 300), (8, 8, 200), (224, 224, 24)])
 def test_strong_views_equal_a_pillow_pipeline(height, width, count):
-    pictures, rows = batch(count, height, width), np.arange(count) + 1000
-    before = pictures.clone()
+    images, rows = batch(count, height, width), np.arange(count) + 1000
+    before = images.clone()
     for cutout in (True, False):
-        found = Views(seed=3).strong(pictures, rows, epoch=1, cutout=cutout)
-        np.testing.assert_array_equal(found.numpy(), reference(Views(seed=3), pictures, rows, 1, cutout))
-    assert torch.equal(pictures, before)
+        found = Views(seed=3).strong(images, rows, epoch=1, cutout=cutout)
+        np.testing.assert_array_equal(found.numpy(), reference(Views(seed=3), images, rows, 1, cutout))
+    assert torch.equal(images, before)
 
 
 @pytest.mark.parametrize("first", OPERATIONS)
@@ -121,10 +121,10 @@ def test_every_pair_of_operations_equals_pillow(first):
         sign=rng.choice([-1.0, 1.0], (count, 2)),
         at=rng.random((count, 2, 2)),
     )
-    pictures = batch(count, 21, 30)
-    found, values = randaugment.apply(pictures, chosen), chosen.values()
-    for k, picture in enumerate(pictures.numpy()):
-        image = Image.fromarray(np.moveaxis(picture, 0, 2))
+    images = batch(count, 21, 30)
+    found, values = randaugment.apply(images, chosen), chosen.values()
+    for k, pixels in enumerate(images.numpy()):
+        image = Image.fromarray(np.moveaxis(pixels, 0, 2))
         for slot in range(2):
             image = operate(image, OPERATIONS[pairs[k][slot]], values[k, slot], chosen.at[k, slot])
         np.testing.assert_array_equal(found[k].numpy(), np.moveaxis(np.asarray(image), 2, 0))
@@ -133,9 +133,9 @@ def test_every_pair_of_operations_equals_pillow(first):
 def test_two_geometric_operations_are_one_resampling(monkeypatch):
     calls, plain = [], geometry.nearest
 
-    def watched(pictures, inner, outer):
+    def watched(images, inner, outer):
         calls.append(outer is not None)
-        return plain(pictures, inner, outer)
+        return plain(images, inner, outer)
 
     monkeypatch.setattr(geometry, "nearest", watched)
     turn, one = OPERATIONS.index("Rotate"), np.ones((5, 2), np.int64)
@@ -165,74 +165,74 @@ def test_distribution_of_the_draws():
     assert set(np.unique(chosen.level)) == set(range(1, 10))
     assert chosen.sign.mean() == pytest.approx(0, abs=0.02)
     assert plan.cutout_at.mean(0) == pytest.approx([0.5, 0.5], abs=0.01)
-    assert np.abs(np.corrcoef([plan.flip, *plan.cutout_at.T, *plan.cutout_colour.T]) - np.eye(6)).max() < 0.03
-    assert (plan.cutout_colour.min(), plan.cutout_colour.max()) == (0, 255)
+    assert np.abs(np.corrcoef([plan.flip, *plan.cutout_at.T, *plan.cutout_color.T]) - np.eye(6)).max() < 0.03
+    assert (plan.cutout_color.min(), plan.cutout_color.max()) == (0, 255)
 
 
 def test_weak_views_are_flips_drawn_apart_from_the_strong_ones():
-    pictures, rows = batch(2000, 8, 8), np.arange(2000)
-    weak = Views().weak(pictures, rows, 0)
-    flipped = (weak == pictures.flip(3)).flatten(1).all(1)
-    assert (flipped | (weak == pictures).flatten(1).all(1)).all()
+    images, rows = batch(2000, 8, 8), np.arange(2000)
+    weak = Views().weak(images, rows, 0)
+    flipped = (weak == images.flip(3)).flatten(1).all(1)
+    assert (flipped | (weak == images).flatten(1).all(1)).all()
     assert flipped.float().mean().item() == pytest.approx(0.5, abs=0.05)
     agreement = (flipped.numpy() == Views().plan(rows, 0).flip).mean()
     assert agreement == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.parametrize("kind", ["weak", "strong"])
-def test_a_picture_keeps_its_view_in_any_batch(kind):
-    pictures, rows = batch(60), np.arange(60)
+def test_a_image_keeps_its_view_in_any_batch(kind):
+    images, rows = batch(60), np.arange(60)
     views = getattr(Views(seed=1), kind)
-    everything = views(pictures, rows, 4)
+    everything = views(images, rows, 4)
     order = np.random.default_rng(0).permutation(60)
-    assert torch.equal(views(pictures[order], rows[order], 4), everything[order])
+    assert torch.equal(views(images[order], rows[order], 4), everything[order])
     for k in (0, 17, 59):
-        assert torch.equal(views(pictures[k : k + 1], [k], 4), everything[k : k + 1])
-    assert torch.equal(views(pictures, rows, 4), everything)
-    assert not torch.equal(views(pictures, rows, 5), everything)
-    assert not torch.equal(getattr(Views(seed=2), kind)(pictures, rows, 4), everything)
-    assert views(pictures[:0], [], 4).shape == (0, 3, 24, 24)
+        assert torch.equal(views(images[k : k + 1], [k], 4), everything[k : k + 1])
+    assert torch.equal(views(images, rows, 4), everything)
+    assert not torch.equal(views(images, rows, 5), everything)
+    assert not torch.equal(getattr(Views(seed=2), kind)(images, rows, 4), everything)
+    assert views(images[:0], [], 4).shape == (0, 3, 24, 24)
 
 
 # ---- what can be switched
 
 
 @pytest.mark.parametrize(("height", "width", "share"), [(32, 32, 0.5), (20, 31, 0.5), (9, 9, 0.3), (16, 16, 1.0)])
-def test_cutout_is_one_square_of_one_colour(height, width, share):
+def test_cutout_is_one_square_of_one_color(height, width, share):
     views = Views(flip=False, cutout=share, operations=())
-    pictures, rows = torch.zeros(300, 3, height, width, dtype=torch.uint8), np.arange(300)
-    plan, found = views.plan(rows, 0), views.strong(pictures, rows, 0)
+    images, rows = torch.zeros(300, 3, height, width, dtype=torch.uint8), np.arange(300)
+    plan, found = views.plan(rows, 0), views.strong(images, rows, 0)
     side, whole = round(share * min(height, width)), 0
     for k in range(300):
-        if not plan.cutout_colour[k].all():
-            continue  # a channel without colour does not show on black
+        if not plan.cutout_color[k].all():
+            continue  # a channel without color does not show on black
         covered = found[k].amin(0) > 0
         down, across = int(covered.any(1).sum()), int(covered.any(0).sum())
         assert int(covered.sum()) == down * across  # a rectangle
         assert max(down, across) <= side
-        assert min(down, across) >= side // 2  # at least the half on the picture's side of the centre
-        assert (found[k][:, covered].T.numpy() == plan.cutout_colour[k]).all()
+        assert min(down, across) >= side // 2  # at least the half on the pixels's side of the center
+        assert (found[k][:, covered].T.numpy() == plan.cutout_color[k]).all()
         whole += down == across == side
     assert whole > 0 or share == 1
-    assert int(pictures.max()) == 0
+    assert int(images.max()) == 0
 
 
 def test_warm_up_leaves_out_the_square_alone():
-    pictures, rows = batch(50), np.arange(50)
-    without = Views().strong(pictures, rows, 0, cutout=False)
-    assert torch.equal(without, Views(cutout=0).strong(pictures, rows, 0))
-    assert not torch.equal(without, Views().strong(pictures, rows, 0))
+    images, rows = batch(50), np.arange(50)
+    without = Views().strong(images, rows, 0, cutout=False)
+    assert torch.equal(without, Views(cutout=0).strong(images, rows, 0))
+    assert not torch.equal(without, Views().strong(images, rows, 0))
 
 
 def test_what_is_switched_off_is_not_made():
-    pictures, rows = batch(6), np.arange(6)
+    images, rows = batch(6), np.arange(6)
     off = Views(flip=False, cutout=0, operations=())
-    assert off.weak(pictures, rows, 0) is pictures
-    assert off.strong(pictures, rows, 0) is pictures
-    assert dataclasses.replace(off, cutout=0.5).strong(pictures, rows, 0, cutout=False) is pictures
-    untouched = dataclasses.replace(off, operations=("Invert",)).strong(pictures, rows, 0)
+    assert off.weak(images, rows, 0) is images
+    assert off.strong(images, rows, 0) is images
+    assert dataclasses.replace(off, cutout=0.5).strong(images, rows, 0, cutout=False) is images
+    untouched = dataclasses.replace(off, operations=("Invert",)).strong(images, rows, 0)
     untouched[:] = 0
-    assert int(pictures.max()) > 0
+    assert int(images.max()) > 0
 
 
 def test_a_subset_of_operations():
@@ -242,12 +242,12 @@ def test_a_subset_of_operations():
     assert (drawn == OPERATIONS.index("Rotate")).mean() == pytest.approx(0.25, abs=0.01)
 
 
-def test_grey_pictures():
-    pictures, rows = batch(200, 16, 20, channels=1), np.arange(200)
+def test_gray_images():
+    images, rows = batch(200, 16, 20, channels=1), np.arange(200)
     views = Views(cutout=0, operations=tuple(name for name in OPERATIONS if name != "Cutout"))
-    grey, colours = (views.strong(p, rows, 0) for p in (pictures, pictures.expand(-1, 3, -1, -1)))
-    assert torch.equal(grey.expand(-1, 3, -1, -1), colours)
-    assert Views().strong(pictures, rows, 0).shape == pictures.shape
+    gray, colors = (views.strong(p, rows, 0) for p in (images, images.expand(-1, 3, -1, -1)))
+    assert torch.equal(gray.expand(-1, 3, -1, -1), colors)
+    assert Views().strong(images, rows, 0).shape == images.shape
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_grey_pictures():
         (lambda: Views().strong(batch(2).numpy(), [0, 1], 0), "ndarray.*; give a uint8 tensor"),
         (lambda: Views().strong(batch(2, channels=4), [0, 1], 0), "give 3 channels"),
         (lambda: Views().strong(batch(2)[..., :0], [0, 1], 0), "at least one pixel"),
-        (lambda: Views().strong(batch(2), [0], 0), "rows names 1 pictures but 2 were given"),
+        (lambda: Views().strong(batch(2), [0], 0), "rows names 1 images but 2 were given"),
         (lambda: Views().weak(batch(2), [0.5, 1], 0), "rows is an array of float64"),
     ],
 )
@@ -273,12 +273,12 @@ def test_bad_input(call, words):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_the_same_on_a_gpu_without_waiting_for_it():
-    pictures, rows = batch(256, 40, 56), np.arange(256)
-    on_device = pictures.cuda()
+    images, rows = batch(256, 40, 56), np.arange(256)
+    on_device = images.cuda()
     torch.cuda.set_sync_debug_mode("error")
     try:
         found = Views().strong(on_device, rows, 0), Views().weak(on_device, rows, 0)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert torch.equal(found[0].cpu(), Views().strong(pictures, rows, 0))
-    assert torch.equal(found[1].cpu(), Views().weak(pictures, rows, 0))
+    assert torch.equal(found[0].cpu(), Views().strong(images, rows, 0))
+    assert torch.equal(found[1].cpu(), Views().weak(images, rows, 0))

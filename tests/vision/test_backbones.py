@@ -14,13 +14,13 @@ from tagspread.vision.weights import IMAGENET_MEAN, IMAGENET_STD, Weights
 TINY = "test_resnet"  # timm's own network for tests, half a million parameters
 
 
-def pictures(count=2, side=32, seed=0):
+def images(count=2, side=32, seed=0):
     return torch.randint(
         0, 256, (count, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
     )
 
 
-def normalised(x, mean, std):
+def normalized(x, mean, std):
     """The formula, in double precision."""
     return (x.double() / 255 - torch.tensor(mean).view(1, 3, 1, 1)) / torch.tensor(std).view(1, 3, 1, 1)
 
@@ -35,16 +35,16 @@ def wake(network):
 
 
 def check_prepared(network, mean, std, x=None):
-    x = pictures() if x is None else x
+    x = images() if x is None else x
     found = network.prepare(x)
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found.double(), normalised(x, mean, std), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(found.double(), normalized(x, mean, std), atol=1e-6, rtol=1e-6)
 
 
 def outputs(network, x=None):
     network.eval()
     with torch.no_grad():
-        return network(pictures() if x is None else x)
+        return network(images() if x is None else x)
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +56,14 @@ def donor():
 
 @pytest.mark.parametrize("head", ["linear", "ml_decoder"])
 @pytest.mark.parametrize("name", ["small", TINY])
-def test_pictures_to_logits(name, head):
+def test_images_to_logits(name, head):
     network = build_network(name, 5, weights="none", head=head)
     assert isinstance(network, TagNet)
-    found = outputs(network, pictures(3))
+    found = outputs(network, images(3))
     assert found.shape == (3, 5)
     assert found.dtype == torch.float32
     assert found.isfinite().all()
-    network.train()(pictures(3)).sum().backward()
+    network.train()(images(3)).sum().backward()
     missing = [name for name, parameter in network.named_parameters() if parameter.grad is None]
     assert missing == []
 
@@ -83,7 +83,7 @@ def test_other_families(tmp_path, name, head):
     donor: Any = timm.create_model(name, pretrained=False).eval()
     save_file(donor.state_dict(), tmp_path / "net.safetensors")
     network = build_network(name, 4, weights=str(tmp_path / "net.safetensors"), head=head).eval()
-    x = pictures(1, donor.pretrained_cfg["input_size"][-1])
+    x = images(1, donor.pretrained_cfg["input_size"][-1])
     assert outputs(network, x).shape == (1, 4)
     with torch.no_grad():
         donor.reset_classifier(0)
@@ -101,14 +101,14 @@ def test_other_families(tmp_path, name, head):
         (TINY, "none", (0.0,) * 3, (1.0,) * 3),
     ],
 )
-def test_normalisation(name, normalize, mean, std):
+def test_normalization(name, normalize, mean, std):
     network = build_network(name, 2, weights="none", normalize=normalize)
     check_prepared(network, mean, std)
     every = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).expand(1, 3, 16, 16)
     check_prepared(network, mean, std, every)
 
 
-def test_weights_and_normalisation_from_a_file(tmp_path, donor):
+def test_weights_and_normalization_from_a_file(tmp_path, donor):
     file = tmp_path / "net.safetensors"
     half = {name: t.half() if t.is_floating_point() else t for name, t in donor.state_dict().items()}
     assert "fc.weight" in half
@@ -124,7 +124,7 @@ def test_weights_and_normalisation_from_a_file(tmp_path, donor):
 def test_features_are_the_donors(tmp_path, donor):
     torch.save(donor.state_dict(), tmp_path / "net.pth")
     network = build_network(TINY, 3, weights=str(tmp_path / "net.pth")).eval()
-    x = pictures()
+    x = images()
     with torch.no_grad():
         expected = donor.forward_head(donor.forward_features(network.prepare(x)), pre_logits=True)
         torch.testing.assert_close(network.features(x), expected)
@@ -190,12 +190,12 @@ def test_resnet50_takes_torchvisions_weights(monkeypatch):
     monkeypatch.setattr(backbones, "torchvision_resnet50", lambda: Weights(dict(theirs.state_dict())))
     network = build_network("resnet50", 3).eval()
     theirs.fc = torch.nn.Identity()
-    x = pictures(1, 64)
+    x = images(1, 64)
     with torch.no_grad():
         torch.testing.assert_close(network.features(x), theirs(network.prepare(x)))
 
 
-def test_timms_own_weights_bring_their_normalisation(monkeypatch):
+def test_timms_own_weights_bring_their_normalization(monkeypatch):
     downloaded = timm.create_model("test_vit", pretrained=False, num_classes=0)  # timm says 0.5 for this one
     monkeypatch.setattr(backbones, "timm_download", {"test_vit": downloaded, "test_vit.r160_in1k": downloaded}.get)
     for name in ("test_vit", "test_vit.r160_in1k"):
@@ -212,7 +212,7 @@ def test_a_saved_network_is_the_same_network(tmp_path, donor, head):
     again = build_network(TINY, 3, weights="none", head=head)
     assert not torch.equal(outputs(again), outputs(network))
     again.load_state_dict(torch.load(tmp_path / "trained.pth", weights_only=True))
-    assert torch.equal(outputs(again), outputs(network))  # normalisation included
+    assert torch.equal(outputs(again), outputs(network))  # normalization included
     assert {"scale", "shift"} <= set(dict(network.named_buffers()))
 
 

@@ -3,13 +3,13 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
-from tagspread.vision import color as colour
+from tagspread.vision import color
 
 FACTORS = [0.1, 0.28, 0.37, 0.5, 0.73, 0.91, 1.0, 1.09, 1.18, 1.27, 1.54, 1.72, 1.9, 0.0, 3.3]
 
 
-def pictures_of(channels):
-    """Noise, few levels, dark, bright, constant and extreme pictures, waves, and tiny ones; per shape one batch."""
+def images_of(channels):
+    """Noise, few levels, dark, bright, constant and extreme images, waves, and tiny ones; per shape one batch."""
     rng = np.random.default_rng(channels)
     batches = []
     for height, width in ((24, 37), (32, 32), (3, 3), (1, 1), (2, 5), (1, 7)):
@@ -28,8 +28,8 @@ def pictures_of(channels):
     return batches
 
 
-def image_of(picture):
-    return Image.fromarray(picture[0] if len(picture) == 1 else np.moveaxis(picture, 0, 2))
+def image_of(image):
+    return Image.fromarray(image[0] if len(image) == 1 else np.moveaxis(image, 0, 2))
 
 
 def array_of(image):
@@ -38,33 +38,33 @@ def array_of(image):
 
 
 def check(function, change, parameters, channels):
-    """Compare the batched function with Pillow, every picture with another parameter."""
-    for pictures in pictures_of(channels):
-        given, count = torch.from_numpy(pictures), len(pictures)
+    """Compare the batched function with Pillow, every image with another parameter."""
+    for images in images_of(channels):
+        given, count = torch.from_numpy(images), len(images)
         for start in range(len(parameters) or 1):
             values = [parameters[(start + k) % len(parameters)] for k in range(count)] if parameters else []
             found = function(given, torch.tensor(values, dtype=torch.float64)) if parameters else function(given)
             expected = np.stack(
-                [array_of(change(image_of(p), *values[k : k + 1])) for k, p in enumerate(pictures)],
+                [array_of(change(image_of(p), *values[k : k + 1])) for k, p in enumerate(images)],
             )
             assert found.dtype == torch.uint8
             np.testing.assert_array_equal(found.numpy(), expected)
-        np.testing.assert_array_equal(given.numpy(), pictures)
+        np.testing.assert_array_equal(given.numpy(), images)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(
     ("function", "change", "parameters"),
     [
-        (colour.invert, ImageOps.invert, []),
-        (colour.autocontrast, ImageOps.autocontrast, []),
-        (colour.equalize, ImageOps.equalize, []),
-        (colour.solarize, ImageOps.solarize, np.linspace(256, 0, 10).tolist()),
-        (colour.posterize, lambda image, bits: ImageOps.posterize(image, int(bits)), [1, 2, 3, 4, 5, 6, 7, 8]),
-        (colour.brightness, lambda image, factor: ImageEnhance.Brightness(image).enhance(factor), FACTORS),
-        (colour.contrast, lambda image, factor: ImageEnhance.Contrast(image).enhance(factor), FACTORS),
-        (colour.colour, lambda image, factor: ImageEnhance.Color(image).enhance(factor), FACTORS),
-        (colour.sharpness, lambda image, factor: ImageEnhance.Sharpness(image).enhance(factor), FACTORS),
+        (color.invert, ImageOps.invert, []),
+        (color.autocontrast, ImageOps.autocontrast, []),
+        (color.equalize, ImageOps.equalize, []),
+        (color.solarize, ImageOps.solarize, np.linspace(256, 0, 10).tolist()),
+        (color.posterize, lambda image, bits: ImageOps.posterize(image, int(bits)), [1, 2, 3, 4, 5, 6, 7, 8]),
+        (color.brightness, lambda image, factor: ImageEnhance.Brightness(image).enhance(factor), FACTORS),
+        (color.contrast, lambda image, factor: ImageEnhance.Contrast(image).enhance(factor), FACTORS),
+        (color.color, lambda image, factor: ImageEnhance.Color(image).enhance(factor), FACTORS),
+        (color.sharpness, lambda image, factor: ImageEnhance.Sharpness(image).enhance(factor), FACTORS),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -75,34 +75,34 @@ def test_equals_pillow(function, change, parameters, channels):
 def test_equalize_many_histograms():
     """Uneven histograms of every kind, where the running sum can pass 255 steps."""
     rng = np.random.default_rng(5)
-    pictures = np.empty((200, 3, 30, 30), np.uint8)
+    images = np.empty((200, 3, 30, 30), np.uint8)
     for k in range(200):
         weights = rng.random(256) ** rng.uniform(0.5, 40)
-        pictures[k] = rng.choice(256, (3, 30, 30), p=weights / weights.sum())
-    found = colour.equalize(torch.from_numpy(pictures)).numpy()
-    np.testing.assert_array_equal(found, np.stack([array_of(ImageOps.equalize(image_of(p))) for p in pictures]))
-    found = colour.autocontrast(torch.from_numpy(pictures)).numpy()
-    np.testing.assert_array_equal(found, np.stack([array_of(ImageOps.autocontrast(image_of(p))) for p in pictures]))
+        images[k] = rng.choice(256, (3, 30, 30), p=weights / weights.sum())
+    found = color.equalize(torch.from_numpy(images)).numpy()
+    np.testing.assert_array_equal(found, np.stack([array_of(ImageOps.equalize(image_of(p))) for p in images]))
+    found = color.autocontrast(torch.from_numpy(images)).numpy()
+    np.testing.assert_array_equal(found, np.stack([array_of(ImageOps.autocontrast(image_of(p))) for p in images]))
 
 
 def test_autocontrast_of_every_range():
     ranges = [(low, high) for low in range(0, 256, 3) for high in range(low, 256, 5)]
-    pictures = np.stack([np.linspace(*ends, 256).round() for ends in ranges]).astype(np.uint8).reshape(-1, 1, 16, 16)
-    found = colour.autocontrast(torch.from_numpy(pictures)).numpy()
-    np.testing.assert_array_equal(found, np.stack([array_of(ImageOps.autocontrast(image_of(p))) for p in pictures]))
+    images = np.stack([np.linspace(*ends, 256).round() for ends in ranges]).astype(np.uint8).reshape(-1, 1, 16, 16)
+    found = color.autocontrast(torch.from_numpy(images)).numpy()
+    np.testing.assert_array_equal(found, np.stack([array_of(ImageOps.autocontrast(image_of(p))) for p in images]))
 
 
 def test_cut_square_by_hand():
     rng = np.random.default_rng(1)
-    pictures = rng.integers(0, 256, (60, 3, 9, 13), dtype=np.uint8)
+    images = rng.integers(0, 256, (60, 3, 9, 13), dtype=np.uint8)
     x, y, side = rng.integers(0, 13, 60), rng.integers(0, 9, 60), rng.integers(0, 20, 60)
     fill = rng.integers(0, 256, (60, 3), dtype=np.uint8)
-    expected = pictures.copy()
+    expected = images.copy()
     for k in range(60):
         left, top = x[k] - side[k] // 2, y[k] - side[k] // 2
         square = expected[k, :, max(top, 0) : max(top + side[k], 0), max(left, 0) : max(left + side[k], 0)]
         square[:] = fill[k][:, None, None]
-    given = torch.from_numpy(pictures)
-    found = colour.cut_square(given, *map(torch.from_numpy, (x, y, side, fill)))
+    given = torch.from_numpy(images)
+    found = color.cut_square(given, *map(torch.from_numpy, (x, y, side, fill)))
     np.testing.assert_array_equal(found.numpy(), expected)
     assert found is not given

@@ -8,7 +8,7 @@ ROWS = np.arange(20_000)
 
 
 @pytest.mark.parametrize(("seed", "epoch", "stream"), [(0, 0, 0), (1, 0, 3), (12345, 199, 21), (-7, 3, 2**40)])
-def test_uniform_over_consecutive_pictures(seed, epoch, stream):
+def test_uniform_over_consecutive_images(seed, epoch, stream):
     numbers = uniform(seed, epoch, ROWS, stream)
     assert numbers.min() >= 0
     assert numbers.max() < 1
@@ -20,11 +20,11 @@ def test_uniform_over_consecutive_pictures(seed, epoch, stream):
 
 
 @pytest.mark.parametrize("step", [2, 64, 4096, 2**32])
-def test_uniform_over_any_stride_of_pictures(step):
+def test_uniform_over_any_stride_of_images(step):
     assert kstest(uniform(0, 0, ROWS * step, 0), "uniform").pvalue > 1e-3
 
 
-def test_uniform_over_epochs_and_streams_of_one_picture():
+def test_uniform_over_epochs_and_streams_of_one_image():
     epochs = np.concatenate([uniform(0, epoch, [17], 1) for epoch in range(3000)])
     streams = np.concatenate([uniform(0, 4, [17], stream) for stream in range(3000)])
     seeds = np.concatenate([uniform(seed, 4, [17], 1) for seed in range(3000)])
@@ -44,7 +44,7 @@ def test_streams_epochs_and_seeds_are_independent():
     assert len(np.unique(table)) == table.size  # and no two are the same sequence, shifted
 
 
-def test_a_picture_keeps_its_number_in_any_batch():
+def test_a_image_keeps_its_number_in_any_batch():
     rows = np.random.default_rng(0).permutation(1000)
     everything = uniform(3, 5, np.arange(1000), 2)
     np.testing.assert_array_equal(uniform(3, 5, rows, 2), everything[rows])
@@ -55,5 +55,5 @@ def test_a_picture_keeps_its_number_in_any_batch():
 
 @pytest.mark.parametrize("rows", [[[1]], [0.5], ["a"], 3])
 def test_bad_rows(rows):
-    with pytest.raises(ValueError, match="whole-number index of each picture"):
+    with pytest.raises(ValueError, match="whole-number index of each image"):
         check_rows(rows)

@@ -8,7 +8,7 @@ from PIL import Image
 from tagspread.vision import geometry
 
 SIZES = [(1, 1), (8, 8), (17, 23), (32, 32), (40, 31), (65, 96)]
-GREY = {1: 128, 3: (128, 128, 128)}
+GRAY = {1: 128, 3: (128, 128, 128)}
 
 
 def noise(height, width, count, channels=3):
@@ -23,27 +23,27 @@ def smooth(height, width, count, channels=3):
     return np.round(127.5 + 127.5 * np.sin(a * x + b * y + c)).astype(np.uint8)
 
 
-def pillow(picture, change):
-    """Apply ``change`` to one picture (C x H x W) as a Pillow image."""
-    image = Image.fromarray(picture[0] if len(picture) == 1 else np.moveaxis(picture, 0, 2))
+def pillow(pixels, change):
+    """Apply ``change`` to one pixels (C x H x W) as a Pillow image."""
+    image = Image.fromarray(pixels[0] if len(pixels) == 1 else np.moveaxis(pixels, 0, 2))
     result = np.asarray(change(image))
     return result[None] if result.ndim == 2 else np.moveaxis(result, 2, 0)
 
 
 def affine(matrix, resample):
     def change(image):
-        grey = GREY[len(image.getbands())]
-        return image.transform(image.size, Image.Transform.AFFINE, matrix, resample, fillcolor=grey)
+        gray = GRAY[len(image.getbands())]
+        return image.transform(image.size, Image.Transform.AFFINE, matrix, resample, fillcolor=gray)
 
     return change
 
 
 def rotate(angle):
-    return lambda image: image.rotate(angle, fillcolor=GREY[len(image.getbands())])
+    return lambda image: image.rotate(angle, fillcolor=GRAY[len(image.getbands())])
 
 
-def on_each(pictures, changes):
-    return np.stack([pillow(picture, change) for picture, change in zip(pictures, changes, strict=True)])
+def on_each(images, changes):
+    return np.stack([pillow(pixels, change) for pixels, change in zip(images, changes, strict=True)])
 
 
 def stack(matrices):
@@ -55,19 +55,19 @@ def stack(matrices):
 @pytest.mark.parametrize(("height", "width"), SIZES)
 def test_rotation_equals_pillow(height, width, make, channels):
     angles = [*np.linspace(0, 30, 10)[1:], -12.3, 44.9, 77.7, 123.4, 359.0]
-    pictures = make(height, width, len(angles), channels)
-    found = geometry.nearest(torch.from_numpy(pictures), stack([geometry.rotation(a, height, width) for a in angles]))
-    np.testing.assert_array_equal(found.numpy(), on_each(pictures, map(rotate, angles)))
+    images = make(height, width, len(angles), channels)
+    found = geometry.nearest(torch.from_numpy(images), stack([geometry.rotation(a, height, width) for a in angles]))
+    np.testing.assert_array_equal(found.numpy(), on_each(images, map(rotate, angles)))
 
 
 @pytest.mark.parametrize(("height", "width"), [*SIZES, (224, 224)])
 def test_translation_equals_pillow(height, width):
     shares = [s * k for s in (-1, 1) for k in np.linspace(0, 150 / 331, 10)] + [0.5, -0.5, 1.2, -1.2]
     moves = [(s * width, 0.0) for s in shares] + [(0.0, s * height) for s in shares] + [(0.5, 0.0), (-0.5, 0.0)]
-    pictures = noise(height, width, len(moves), 1)
-    found = geometry.nearest(torch.from_numpy(pictures), stack([geometry.translation(*move) for move in moves]))
+    images = noise(height, width, len(moves), 1)
+    found = geometry.nearest(torch.from_numpy(images), stack([geometry.translation(*move) for move in moves]))
     nearest = Image.Resampling.NEAREST
-    expected = on_each(pictures, [affine((1, 0, dx, 0, 1, dy), nearest) for dx, dy in moves])
+    expected = on_each(images, [affine((1, 0, dx, 0, 1, dy), nearest) for dx, dy in moves])
     np.testing.assert_array_equal(found.numpy(), expected)
 
 
@@ -77,14 +77,14 @@ def test_translation_equals_pillow(height, width):
 def test_shear_equals_pillow(height, width, make, channels):
     amounts = [s * k for s in (-1, 1) for k in np.linspace(0, 0.3, 10)] + [0.5, -1.0, 1.7]
     cases = [(amount, horizontal) for amount in amounts for horizontal in (True, False)]
-    pictures = make(height, width, len(cases), channels)
+    images = make(height, width, len(cases), channels)
     # in float64: an amount rounded to float32 moves some pixels
     amount = torch.tensor([case[0] for case in cases], dtype=torch.float64)
     horizontal = torch.tensor([case[1] for case in cases])
-    found = geometry.shear(torch.from_numpy(pictures), amount, horizontal)
+    found = geometry.shear(torch.from_numpy(images), amount, horizontal)
     bicubic = Image.Resampling.BICUBIC
     changes = [affine((1, v, 0, 0, 1, 0) if flat else (1, 0, 0, v, 1, 0), bicubic) for v, flat in cases]
-    np.testing.assert_array_equal(found.numpy(), on_each(pictures, changes))
+    np.testing.assert_array_equal(found.numpy(), on_each(images, changes))
 
 
 def random_matrices(rng, count, height, width):
@@ -98,36 +98,36 @@ def random_matrices(rng, count, height, width):
 @pytest.mark.parametrize(("height", "width"), SIZES)
 def test_two_at_once_equal_one_after_the_other(height, width):
     rng, count = np.random.default_rng(4), 40
-    pictures = torch.from_numpy(noise(height, width, count))
+    images = torch.from_numpy(noise(height, width, count))
     inner, outer = (random_matrices(rng, count, height, width) for _ in range(2))
     amount, horizontal = torch.from_numpy(rng.uniform(-0.3, 0.3, count)), torch.from_numpy(rng.random(count) < 0.5)
-    one_by_one = geometry.nearest(geometry.nearest(pictures, inner), outer)
-    assert torch.equal(geometry.nearest(pictures, inner, outer), one_by_one)
-    one_by_one = geometry.nearest(geometry.shear(pictures, amount, horizontal), outer)
-    assert torch.equal(geometry.shear(pictures, amount, horizontal, outer), one_by_one)
+    one_by_one = geometry.nearest(geometry.nearest(images, inner), outer)
+    assert torch.equal(geometry.nearest(images, inner, outer), one_by_one)
+    one_by_one = geometry.nearest(geometry.shear(images, amount, horizontal), outer)
+    assert torch.equal(geometry.shear(images, amount, horizontal, outer), one_by_one)
 
 
-def test_wide_pictures_need_more_than_32_bits():
-    picture = noise(2, 40_000, 1, 1)
+def test_wide_images_need_more_than_32_bits():
+    pixels = noise(2, 40_000, 1, 1)
     matrix = stack([geometry.translation(30_000.0, 0.0)])
-    found = geometry.nearest(torch.from_numpy(picture), matrix).numpy()
-    np.testing.assert_array_equal(found[..., :10_000], picture[..., 30_000:])
+    found = geometry.nearest(torch.from_numpy(pixels), matrix).numpy()
+    np.testing.assert_array_equal(found[..., :10_000], pixels[..., 30_000:])
     assert (found[..., 10_000:] == geometry.FILL).all()
 
 
 def test_layouts_and_input_left_alone():
-    pictures = torch.from_numpy(noise(12, 14, 4)).contiguous(memory_format=torch.channels_last)
-    before, matrix = pictures.clone(), stack([geometry.rotation(20, 12, 14)] * 4)
+    images = torch.from_numpy(noise(12, 14, 4)).contiguous(memory_format=torch.channels_last)
+    before, matrix = images.clone(), stack([geometry.rotation(20, 12, 14)] * 4)
     amount, horizontal = torch.full((4,), 0.2, dtype=torch.float64), torch.tensor([True, False, True, False])
-    plain = pictures.contiguous()
-    assert torch.equal(geometry.nearest(pictures, matrix), geometry.nearest(plain, matrix))
-    assert torch.equal(geometry.shear(pictures, amount, horizontal), geometry.shear(plain, amount, horizontal))
-    assert torch.equal(pictures, before)
+    plain = images.contiguous()
+    assert torch.equal(geometry.nearest(images, matrix), geometry.nearest(plain, matrix))
+    assert torch.equal(geometry.shear(images, amount, horizontal), geometry.shear(plain, amount, horizontal))
+    assert torch.equal(images, before)
 
 
 def test_nothing_and_a_quarter_turn():
     assert geometry.rotation(0, 5, 7).tolist()[:2] == [geometry.ONE, 0]
     assert geometry.translation(0, 0).tolist() == [geometry.ONE, 0, 0, 0, geometry.ONE, 0]
     quarter = geometry.rotation(math.degrees(math.pi / 2), 4, 4)
-    picture = torch.arange(16, dtype=torch.uint8).view(1, 1, 4, 4)
-    assert torch.equal(geometry.nearest(picture, stack([quarter])), picture.rot90(1, (2, 3)))
+    pixels = torch.arange(16, dtype=torch.uint8).view(1, 1, 4, 4)
+    assert torch.equal(geometry.nearest(pixels, stack([quarter])), pixels.rot90(1, (2, 3)))

@@ -21,7 +21,7 @@ def test_linear():
 
 @pytest.mark.parametrize("of", [LinearHead, DualRelation, FourHeads, MLDecoder])
 def test_logits_are_not_rounded_where_the_network_below_is(of):
-    """A ranking of many pictures needs more numbers than bfloat16 has, which are 128 from 4 to 8."""
+    """A ranking of many images needs more numbers than bfloat16 has, which are 128 from 4 to 8."""
     torch.manual_seed(0)
     head = of(6, 3).eval()
     features = torch.randn({MLDecoder: (500, 6, 1, 1), FourHeads: (500, 5, 6)}.get(of, (500, 6)))
@@ -79,7 +79,7 @@ def test_attention_equals_the_formula():
         torch.testing.assert_close(head.embed(features)[i], expected, atol=1e-5, rtol=1e-5)
 
 
-def test_places_have_no_order_and_pictures_do_not_mix():
+def test_places_have_no_order_and_images_do_not_mix():
     head, features = decoder(), torch.randn(3, 6, 2, 4)
     shuffled = features.flatten(2)[:, :, torch.randperm(8)].view(3, 6, 4, 2)
     torch.testing.assert_close(head(shuffled), head(features))

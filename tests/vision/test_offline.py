@@ -59,7 +59,7 @@ def test_no_package_no_weights():
 
 
 def test_the_extra_brings_a_network_that_has_learnt():
-    """The installed package, through the ordinary name: pictures in -1..1, and features that tell pictures apart."""
+    """The installed package, through the ordinary name: images in -1..1, and features that tell images apart."""
     network = build_network("tf_efficientnet_lite0", 3).eval()
     assert network.scale.flatten().tolist() == pytest.approx([2 / 255] * 3)
     assert network.shift.flatten().tolist() == pytest.approx([-1.0] * 3)

@@ -1,4 +1,4 @@
-"""One cell of a grid: a method on a labelled share with a seed under a recipe; what names it, and what it measures."""
+"""One cell of a grid: a method on a labeled share with a seed under a recipe; what names it, and what it measures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tagspread.methods.from_file import text_of
 from tagspread.run.folder import RunFolder
 from tagspread.train.compatibility import OF_THE_MACHINE
 from tagspread.train.config import TrainConfig, make_config
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.train.head_mode import chooses_options
 from tagspread.train.stages import known_by
 from tagspread.train.trainer import Run, run_training
@@ -34,7 +34,7 @@ QUALITY = tuple(f"pseudo_{figure}" for figure in ("OP", "OR", "OF1", "CP", "CR",
 CURVES = ("loss", "test_map_raw", "test_map_ema", "pseudo_positives", "ignored", "seconds", *QUALITY)
 OF_THE_CELL = ("method", "method_options", "seed")  # all other settings are shared by the cells of a table
 MODELS = (
-    "labelled_only.safetensors",
+    "labeled_only.safetensors",
     "model.safetensors",
     "ema.safetensors",
     "best.safetensors",
@@ -48,7 +48,7 @@ class Cell:
 
     Attributes:
         dataset: voc, coco, nus or demo.
-        p: labelled share.
+        p: labeled share.
         preset: what ``config`` started from.
         config: every setting of the run.
         common: the settings that all methods of the grid begin from; a method's own recipe comes on top.
@@ -101,7 +101,7 @@ class Cell:
 
     @property
     def warmup(self) -> Cell:
-        """The labelled-only cell whose end is the start of this one."""
+        """The labeled-only cell whose end is the start of this one."""
         return replace(self, config=replace(self.common, seed=self.config.seed))
 
     @property
@@ -167,25 +167,25 @@ def machine_name(device: torch.device) -> str:
     return f"CPU {platform.machine()}, {os.cpu_count()} cores"
 
 
-def run_cell(cell: Cell, problem: Problem, folder: Path, *, device: torch.device, **more: Any) -> Record:
+def run_cell(cell: Cell, dataset: Dataset, folder: Path, *, device: torch.device, **more: Any) -> Record:
     """Train one cell, or go on with it, and return its record; ``more`` is for ``run_training``."""
     began = time.perf_counter()
-    trained = train_in(folder, problem, cell.config, device=device, about={"bench": cell.identity()}, **more)
+    trained = train_in(folder, dataset, cell.config, device=device, about={"bench": cell.identity()}, **more)
     record = cell.identity() | figures(trained, cell.config)
-    record["uses_pile"] = find_method(cell.config.method).uses_pile
-    sizes = {"labelled": len(problem.labelled), "pile": len(problem.pile), "test": len(problem.test)}
+    record["uses_unlabeled"] = find_method(cell.config.method).uses_unlabeled
+    sizes = {"labeled": len(dataset.labeled), "unlabeled": len(dataset.unlabeled), "test": len(dataset.test)}
     wall = max(time.perf_counter() - began, record["seconds"])  # resumed, the log knows of the time before
     return record | {"sizes": sizes, "wall_seconds": round(wall, 1), **signature(device)}
 
 
-def train_in(folder: Path, problem: Problem, config: TrainConfig, **more: Any) -> Run:
+def train_in(folder: Path, dataset: Dataset, config: TrainConfig, **more: Any) -> Run:
     """Train in a folder of the grid: go on where it was; begun with other settings, it is begun anew."""
     run = RunFolder(folder)
     if not run.is_run:
         _clear_unborn(folder)
     # other settings under the same name are, for example, weights that lay elsewhere
     how: dict[str, Any] = {"resume": can_go_on(run, config), "overwrite": run.is_run}
-    return run_training(problem, config, folder, **how, **more)
+    return run_training(dataset, config, folder, **how, **more)
 
 
 def can_go_on(run: RunFolder, config: TrainConfig) -> bool:
@@ -229,7 +229,7 @@ def figures(run: Run, config: TrainConfig) -> Record:
     last = {which: lines[-1][f"test_map_{which}"] for which in ("raw", "ema")}
     honest = last[network]
     if config.selection == "held_out":
-        honest, network = run.metrics["test"]["mAP"], f"{run.metrics['network']}, chosen on held-out pictures"
+        honest, network = run.metrics["test"]["mAP"], f"{run.metrics['network']}, chosen on held-out images"
     if not math.isfinite(honest):
         raise TagspreadError("no class has a positive in the test part; nothing can be measured.")
     best, epoch, best_network = max(

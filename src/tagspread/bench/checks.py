@@ -1,4 +1,4 @@
-"""Before a grid: what can be found wrong with its folder, its data or its network is, before pictures are decoded.
+"""Before a grid: what can be found wrong with its folder, its data or its network is, before images are decoded.
 
 One mistake that all cells share is one message; found by each cell in turn, it would be a table of failures.
 """
@@ -48,18 +48,18 @@ def check_data(results: Results, source: Source, root: Path | None) -> str:
     """Return the digest of the data; raise if the folder's cells are of others."""
     digest = source.digest()
     if results.data not in (None, digest):
-        found = f"{results.folder} holds a grid on other pictures or labels than those of {root}"
+        found = f"{results.folder} holds a grid on other images or labels than those of {root}"
         if root is None:
             found = f"{results.folder} holds a grid on another number of canvases"
         raise TagspreadError(f"{found}; give another @out.", out=...)
     return digest
 
 
-def check_labelled(grid: Grid, source: Source) -> None:
-    """Raise for a labelled share of which no picture is left."""
+def check_labeled(grid: Grid, source: Source) -> None:
+    """Raise for a labeled share of which no image is left."""
     least = math.ceil(10**6 / source.train) / 10**6  # rounded up, or it would be refused in turn
     for share in grid.shares:
         if not len(paper_split(source.train, share)[0]):
             raise TagspreadError(
-                f"--p {share:g}: of {source.train:,} training pictures that is none; give at least {least:g}."
+                f"--p {share:g}: of {source.train:,} training images that is none; give at least {least:g}."
             )

@@ -1,9 +1,9 @@
-"""Thresholds that no paper gives: chosen on labelled pictures that are held out from a labelled-only run.
+"""Thresholds that no paper gives: chosen on labeled images that are held out from a labeled-only run.
 
-IAT and PLC call a class present from one probability on, and which one serves depends on the data. For each labelled
-share and seed a fifth of the labelled part is held out, a labelled-only run is trained on the rest, with the loss that
+IAT and PLC call a class present from one probability on, and which one serves depends on the data. For each labeled
+share and seed a fifth of the labeled part is held out, a labeled-only run is trained on the rest, with the loss that
 the method is going to be trained with, and the threshold is taken at which its overall F1 on the fifth is highest. The
-method is then trained on the whole labelled part with that threshold: a cell like any other. Nothing but the labelled
+method is then trained on the whole labeled part with that threshold: a cell like any other. Nothing but the labeled
 part is looked at.
 """
 
@@ -23,7 +23,7 @@ from tagspread.bench.results import Results, write_file
 from tagspread.core.metrics import multilabel_report
 from tagspread.errors import TagspreadError
 from tagspread.run.artefact import load_network, read_artefact
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.train.scoring import score
 from tagspread.wording import counted
 
@@ -33,14 +33,14 @@ TRIED = tuple(k / 20 for k in range(1, 20))  # 0.05 to 0.95
 TUNED_FROM = {"plc": 0.5, "iat": TRIED[0]}  # methods with one threshold for all, and the lowest that it may be
 BY_LABELS = "threshold by held-out labels"  # what such a row of a table is called
 
-Split: TypeAlias = tuple[str, str, float, int]  # data set, setup, labelled share, seed
+Split: TypeAlias = tuple[str, str, float, int]  # data set, setup, labeled share, seed
 
 
 class Unchosen(NamedTuple):
     """A split whose threshold is not known yet.
 
     Attributes:
-        warmup: its labelled-only cell.
+        warmup: its labeled-only cell.
         rows: what stands for the cells to come, one for each method, so that a table can show that they are missing.
     """
 
@@ -50,14 +50,14 @@ class Unchosen(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """What the held-out pictures of one split say.
+    """What the held-out images of one split say.
 
     Attributes:
         dataset: voc, coco, nus or demo.
-        setup: of the labelled-only run.
-        p: labelled share.
+        setup: of the labeled-only run.
+        p: labeled share.
         seed: of the split and of the run.
-        pictures: how many were held out.
+        images: how many were held out.
         f1: their overall F1 at each threshold.
     """
 
@@ -65,7 +65,7 @@ class Choice:
     setup: str
     p: float
     seed: int
-    pictures: int
+    images: int
     f1: dict[float, float]
 
     @property
@@ -83,7 +83,7 @@ class Choice:
             f"{method.upper()} {t:g} (overall F1 {100 * self.f1[t]:.1f})"
             for method, t in ((method, self.threshold(method)) for method in TUNED_FROM)
         )
-        held_out = counted(self.pictures, "held-out labelled picture")
+        held_out = counted(self.images, "held-out labeled image")
         return f"{self.dataset} p={self.p:g} seed {self.seed}: thresholds by {held_out}: {taken}"
 
 
@@ -92,15 +92,15 @@ def split_of(cell: Cell) -> Split:
     return cell.dataset, cell.setup["id"], cell.p, cell.config.seed
 
 
-def choose(warmup: Cell, problem: Problem, folder: Path, *, device: torch.device, **more: Any) -> Choice:
-    """Train on four fifths of the labelled part, or go on with it, and try the thresholds on the rest.
+def choose(warmup: Cell, dataset: Dataset, folder: Path, *, device: torch.device, **more: Any) -> Choice:
+    """Train on four fifths of the labeled part, or go on with it, and try the thresholds on the rest.
 
     ``more`` is for ``run_training``.
     """
-    if not round(HELD_OUT * len(problem.labelled)):
-        raise TagspreadError(f"{counted(len(problem.labelled), 'labelled picture')}: too few to hold a fifth out.")
-    apart = replace(problem, test=problem.test[:0]).hold_out(HELD_OUT, warmup.config.seed)
-    # losses and labelled-only methods go by the same names; another fifth held out would be one too many
+    if not round(HELD_OUT * len(dataset.labeled)):
+        raise TagspreadError(f"{counted(len(dataset.labeled), 'labeled image')}: too few to hold a fifth out.")
+    apart = replace(dataset, test=dataset.test[:0]).hold_out(HELD_OUT, warmup.config.seed)
+    # losses and labeled-only methods go by the same names; another fifth held out would be one too many
     config = replace(warmup.config, method=warmup.config.loss, selection="last")
     run = train_in(folder, apart, config, device=device, **more)
     network = load_network(read_artefact(run.path), device)

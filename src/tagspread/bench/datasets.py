@@ -1,4 +1,4 @@
-"""The data sets of the paper, and the demo's: labels read once, pictures decoded once, split anew for every cell."""
+"""The data sets of the paper, and the demo's: labels read once, images decoded once, split anew for every cell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tagspread.data.split import paper_split
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.progress import Watcher
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 
 DEMO_SEED = 0  # of the canvases; a cell's seed draws its split and trains
 
@@ -35,9 +35,9 @@ class Source:
         y: the true labels of all rows.
         classes: their names.
         train: how many rows are for training.
-        names: what each picture is called, the same wherever the data lie.
-        paths: the pictures' files.
-        pictures: the pictures themselves, where there are no files.
+        names: what each image is called, the same wherever the data lie.
+        paths: the images' files.
+        images: the images themselves, where there are no files.
         facts: what else makes it this data set and no other.
     """
 
@@ -47,7 +47,7 @@ class Source:
     train: int
     names: list[str]
     paths: list[Path] = field(default_factory=list)
-    pictures: np.ndarray | None = None
+    images: np.ndarray | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
     def digest(self) -> str:
@@ -57,47 +57,47 @@ class Source:
         return found.hexdigest()[:16]
 
     def open(self, size: int, device: torch.device, cache: Path | None, watcher: Watcher) -> Problems:
-        """Decode the pictures, each once."""
-        if self.pictures is not None:
-            return Problems(self, TensorStore(self.pictures, device), np.ones(len(self.y), dtype=bool))
+        """Decode the images, each once."""
+        if self.images is not None:
+            return Problems(self, TensorStore(self.images, device), np.ones(len(self.y), dtype=bool))
         store, broken = open_store(self.paths, size, device, cache=cache, progress=watcher.decoding)
         watcher.close()
         good = np.ones(len(self.y), dtype=bool)
         good[[b.index for b in broken]] = False
         if not good.any():
-            raise TagspreadError(f"none of the {len(good):,} pictures can be read; the first is {self.paths[0]}.")
+            raise TagspreadError(f"none of the {len(good):,} images can be read; the first is {self.paths[0]}.")
         for b in broken[:10]:
             watcher.note(f"left out: {b.path} ({b.reason})")
         if broken:
-            watcher.note(f"{len(broken):,} of {len(good):,} pictures cannot be read; the figures are of the others")
+            watcher.note(f"{len(broken):,} of {len(good):,} images cannot be read; the figures are of the others")
         return Problems(self, store, good)
 
 
 @dataclass(frozen=True)
 class Problems:
-    """The problems of a data set: one for each labelled share and seed, all with the same store."""
+    """The problems of a data set: one for each labeled share and seed, all with the same store."""
 
     source: Source
     store: Store
     good: np.ndarray
 
-    def __call__(self, share: float, seed: int) -> Problem:
-        """Return the paper's split; the pile's true labels go along for measuring only."""
+    def __call__(self, share: float, seed: int) -> Dataset:
+        """Return the paper's split; the unlabeled set's true labels go along for measuring only."""
         source = self.source
-        labelled, pile = (rows[self.good[rows]] for rows in paper_split(source.train, share, seed))
+        labeled, unlabeled = (rows[self.good[rows]] for rows in paper_split(source.train, share, seed))
         test = np.arange(source.train, len(source.y))
         hidden = source.y.copy()
-        hidden[pile] = -1
-        return Problem(
+        hidden[unlabeled] = -1
+        return Dataset(
             self.store,
             hidden,
             source.classes,
-            labelled,
-            pile,
+            labeled,
+            unlabeled,
             test[self.good[test]],
             names=source.names,
             files=source.paths,
-            oracle=source.y[pile],
+            oracle=source.y[unlabeled],
         )
 
 
@@ -106,7 +106,7 @@ def load(name: str, root: Path | None, canvases: int = 1200) -> Source:
     check_choice("data set", name, (*READERS, "demo"))
     if name == "demo":
         if root is not None:
-            raise TagspreadError("--root: the demo draws its own pictures; leave it away, or name voc, coco or nus.")
+            raise TagspreadError("--root: the demo draws its own images; leave it away, or name voc, coco or nus.")
         return _demo(canvases)
     if root is None:
         raise TagspreadError(f"give the folder of {name} with --root DIR; what it must hold is in docs/data.md.")
@@ -127,9 +127,9 @@ def _demo(canvases: int) -> Source:
     tests = canvases // 2
     train, test = digit_canvases(canvases, tests, DEMO_SEED)
     names = [f"canvas {k}" for k in range(canvases + tests)]
-    pictures = np.concatenate([train.pictures, test.pictures])
+    images = np.concatenate([train.images, test.images])
     y = np.concatenate([train.y, test.y])
-    return Source("demo", y, CLASSES, canvases, names, pictures=pictures, facts={"canvases": canvases})
+    return Source("demo", y, CLASSES, canvases, names, images=images, facts={"canvases": canvases})
 
 
 def _short(path: Path, root: Path) -> str:

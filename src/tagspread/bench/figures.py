@@ -1,7 +1,7 @@
 """The figures, as SVG and PNG, from what the folder of a grid holds.
 
 ``proportions`` (the paper's figure 1b), ``pseudo-labels`` (2), ``eta`` (3) and ``intervals``: theorem 1's bound, exact
-intervals and the real errors against the number of labelled pictures. A figure without data is not drawn.
+intervals and the real errors against the number of labeled images. A figure without data is not drawn.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# colours that most colour-blind people can tell apart (Okabe and Ito), and a mark each for those who print in grey
+# colors that most color-blind people can tell apart (Okabe and Ito), and a mark each for those who print in gray
 INK = {"cap": "#0072B2", "top1": "#D55E00", "topk": "#E69F00", "iat": "#009E73"}
 MARKS = {"cap": "o", "top1": "s", "topk": "^", "iat": "D"}
 OWN = (("#CC79A7", "P"), ("#56B4E9", "X"), ("#1b1f24", "*"))  # for methods of the user's own, in turn
 ENDINGS = ("svg", "png")
 DRAWN = tuple(f"{name}.{ending}" for name in ("proportions", "pseudo-labels", "eta", "intervals") for ending in ENDINGS)
-GREY, TRUTH = "#6b7580", "#D55E00"
+GRAY, TRUTH = "#6b7580", "#D55E00"
 STYLE: Any = {
     "font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "axes.spines.top": False, "axes.spines.right": False,
     "axes.grid": True, "grid.color": "#e3e7eb", "grid.linewidth": 0.6, "axes.axisbelow": True,
@@ -96,14 +96,14 @@ def proportions(study: dict[str, Any] | None) -> Figure | None:
         middle = [100 * split["estimated"][k] for k in order]
         below = [100 * (split["estimated"][k] - split["low"][k]) for k in order]
         above = [100 * (split["high"][k] - split["estimated"][k]) for k in order]
-        label = f"estimated from the labelled part, with its {100 * study['confidence']:.0f} % interval"
+        label = f"estimated from the labeled part, with its {100 * study['confidence']:.0f} % interval"
         axis.errorbar(range(shown), middle, (below, above), fmt="o", ms=4, lw=1.2, capsize=2.5, color=INK["cap"],
                       label=label)  # fmt: skip
         axis.scatter(range(shown), [100 * split["true"][k] for k in order], marker="_", s=110, lw=2, color=TRUTH,
-                     zorder=3, label="true in the pile")  # fmt: skip
-        sizes = f"{split['n']:,} labelled, {split['m']:,} in the pile"
+                     zorder=3, label="true in the unlabeled set")  # fmt: skip
+        sizes = f"{split['n']:,} labeled, {split['m']:,} in the unlabeled set"
         axis.set_title(f"p = {split['p']:g}, seed {split['seed']}: {sizes}", loc="left")
-        axis.set_ylabel("share of pictures (%)")
+        axis.set_ylabel("share of images (%)")
         # by square roots: one very frequent class leaves the others room
         axis.set_yscale("function", functions=(lambda v: np.sqrt(np.maximum(v, 0)), np.square))
         top = max(1, *(100 * high for one in chosen for high in one["high"]))
@@ -147,7 +147,7 @@ def pseudo_labels(records: Sequence[Record]) -> Figure | None:
             if row is axes[0]:
                 axis.set_title(f"p = {share:g}", loc="left")
             else:
-                axis.set_xlabel("epoch with the pile")
+                axis.set_xlabel("epoch with the unlabeled set")
                 axis.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     _legend_below(figure, 3)
     _title(figure, describe(setup))
@@ -186,7 +186,7 @@ def eta(records: Sequence[Record]) -> Figure | None:
         "parity": ("best on test", {"ls": "--", "alpha": 0.55}),
     }
     for end, axis in enumerate(axes[0]):
-        for share, colour in zip(sorted({r["p"] for r in cells}), (*INK.values(), GREY), strict=False):
+        for share, color in zip(sorted({r["p"] for r in cells}), (*INK.values(), GRAY), strict=False):
             here = [r for r in cells if r["p"] == share and _ends(r)[1 - end] == 1.0]
             for protocol, (kind, look) in looks.items():
                 found: dict[float, list[float]] = {value: [] for value in sorted({_ends(r)[end] for r in here})}
@@ -195,7 +195,7 @@ def eta(records: Sequence[Record]) -> Figure | None:
                 # one seed has no spread, which is not a spread of nothing
                 spread = [statistics.stdev(values) if len(values) > 1 else np.nan for values in found.values()]
                 axis.errorbar(list(found), [statistics.fmean(values) for values in found.values()], spread, marker="o",
-                              color=colour, ms=4, lw=1.6, elinewidth=1, capsize=2.5, label=f"p = {share:g}, {kind}",
+                              color=color, ms=4, lw=1.6, elinewidth=1, capsize=2.5, label=f"p = {share:g}, {kind}",
                               **look)  # fmt: skip
         axis.set_xlabel(words[end])
     axes[0][0].set_ylabel("test mAP (%)")
@@ -250,8 +250,8 @@ def intervals(study: dict[str, Any] | None) -> Figure | None:
         axis.plot(n, [100 * point[name] for point in points], label=label, **style)
     axis.set_xscale("log")
     axis.set_yscale("log")
-    axis.set_xlabel("labelled pictures n")
-    axis.set_ylabel("distance to the proportion\nin all other pictures (points)")
+    axis.set_xlabel("labeled images n")
+    axis.set_ylabel("distance to the proportion\nin all other images (points)")
     ticks = [
         size for size in (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000) if n[0] <= size <= n[-1]
     ]
@@ -267,7 +267,7 @@ def intervals(study: dict[str, Any] | None) -> Figure | None:
 
 def _title(figure: Figure, text: str) -> None:
     """Put a line above, or several: about 14 small letters go into an inch."""
-    figure.suptitle(fill(text, int(14 * figure.get_figwidth())), fontsize=8, color=GREY)
+    figure.suptitle(fill(text, int(14 * figure.get_figwidth())), fontsize=8, color=GRAY)
 
 
 def _legend_below(figure: Figure, columns: int) -> None:

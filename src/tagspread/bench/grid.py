@@ -12,11 +12,11 @@ from tagspread.bench.chosen import BY_LABELS, Choice, Split, Unchosen, split_of
 from tagspread.demo import SETTINGS as DEMO_SETTINGS
 from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.methods import METHODS, find_method, get_method
-from tagspread.train.compatibility import same_before_pile
+from tagspread.train.compatibility import same_before_unlabeled
 from tagspread.train.config import TrainConfig, make_config
 from tagspread.vision.weights import digest_of_weights
 
-SHARES = (0.05, 0.1, 0.15, 0.2)  # labelled shares of the paper
+SHARES = (0.05, 0.1, 0.15, 0.2)  # labeled shares of the paper
 PAPER_METHODS = (
     "bce", "asl", "llr", "llct", "llcp", "plc", "top1", "topk", "iat", "adsh", "freematch", "drml", "cap",
 )  # in the order of its tables  # fmt: skip
@@ -53,7 +53,7 @@ class Grid:
     def __post_init__(self) -> None:
         for share in self.shares:
             if not 0 < share < 1:
-                raise TagspreadError(f"--p {share:g}: give the labelled share of the data, between 0 and 1.")
+                raise TagspreadError(f"--p {share:g}: give the labeled share of the data, between 0 and 1.")
         if (self.variants or self.tuned) and "method_options" in self.settings:
             raise TagspreadError("--set method_options goes with --methods, not with a study, which sets its own.")
         self._check_options()
@@ -135,7 +135,7 @@ class Grid:
         return digest_of_weights(self.config(WARMUP, 1).weights)
 
     def warmups(self) -> list[Cell]:
-        """Return the labelled-only cell of every share and seed, whether or not the grid runs it."""
+        """Return the labeled-only cell of every share and seed, whether or not the grid runs it."""
         common = self.config(WARMUP, 1)
         named = ("backbone", "weights", "image_size", "method_options")  # shown in places of their own
         asked = {name: value for name, value in self.settings.items() if name not in named}
@@ -150,11 +150,11 @@ def starts_from_warmup(config: TrainConfig, common: TrainConfig) -> bool:
     """Whether a run begins with the warm-up that ``common`` is, and can therefore take it from that run."""
     method = find_method(config.method)
     begins = config.start == "warmup" and config.warmup_epochs > 0 and config.mode != "head"
-    same_loss = (method.labelled_loss or config.loss) == WARMUP
-    # who sets labelled pictures apart must not start from a network that has seen their labels
+    same_loss = (method.labeled_loss or config.loss) == WARMUP
+    # who sets labeled images apart must not start from a network that has seen their labels
     apart = get_method(config.method, **config.method_options).share_apart > 0
-    shared = method.uses_pile and method.shares_warmup and same_loss and not apart
-    return begins and shared and same_before_pile(config, common)
+    shared = method.uses_unlabeled and method.shares_warmup and same_loss and not apart
+    return begins and shared and same_before_unlabeled(config, common)
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:

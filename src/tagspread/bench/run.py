@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tagspread.bench.cells import Cell
-from tagspread.bench.checks import check_data, check_folder, check_labelled, check_unused
+from tagspread.bench.checks import check_data, check_folder, check_labeled, check_unused
 from tagspread.bench.chosen import Choices, chosen_rows
 from tagspread.bench.datasets import Problems, Source, load
 from tagspread.bench.figures import write_figures
@@ -85,7 +85,7 @@ def run_bench(request: Request, watcher: Watcher) -> int:
     source = load(request.dataset, request.root, request.canvases)
     data = check_data(results, source, request.root)
     grid = request.grid(source.facts)
-    check_labelled(grid, source)
+    check_labeled(grid, source)
     common = grid.config(WARMUP, 1)
     check_network(common.backbone, common.weights)
     work = GridRun(

@@ -1,6 +1,6 @@
 """Studies besides the table: the reliable interval (figure 3), thresholds, how far class proportions can be trusted.
 
-The last needs labels only: labelled sets of growing size n are drawn from training labels that are all known, and
+The last needs labels only: labeled sets of growing size n are drawn from training labels that are all known, and
 what they say of each class's proportion is compared with the rest, beside what theory promises.
 """
 
@@ -43,7 +43,7 @@ class Study(NamedTuple):
     Attributes:
         variants: methods with options of their own.
         tuned: methods whose threshold is chosen on held-out labels.
-        table: it makes rows of the paper's table, so it usually has the table's labelled shares; others have one.
+        table: it makes rows of the paper's table, so it usually has the table's labeled shares; others have one.
     """
 
     variants: tuple[Variant, ...] = ()
@@ -55,20 +55,20 @@ STUDIES = {"eta": Study(eta_variants()), "thresholds": Study(tuned=tuple(TUNED_F
 
 
 def split_proportions(y: np.ndarray, shares: Iterable[float], seeds: Iterable[int]) -> list[dict[str, Any]]:
-    """Return, for each split of the paper, what its labelled part says of the classes and what is true of its pile."""
+    """Return, for each split of the paper, the class frequencies of its labeled and of its unlabeled part."""
     splits = []
     for share in shares:
         for seed in seeds:
-            labelled, pile = paper_split(len(y), share, seed)
-            if not len(labelled):
+            labeled, unlabeled = paper_split(len(y), share, seed)
+            if not len(labeled):
                 continue
-            positives = (y[labelled] == 1).sum(0)
-            low, high = proportion_interval(positives, len(labelled), CONFIDENCE)
+            positives = (y[labeled] == 1).sum(0)
+            low, high = proportion_interval(positives, len(labeled), CONFIDENCE)
             splits.append(
                 {
-                    "p": share, "seed": seed, "n": len(labelled), "m": len(pile),
-                    "estimated": (positives / len(labelled)).tolist(), "low": low.tolist(), "high": high.tolist(),
-                    "true": (y[pile] == 1).mean(0).tolist(),
+                    "p": share, "seed": seed, "n": len(labeled), "m": len(unlabeled),
+                    "estimated": (positives / len(labeled)).tolist(), "low": low.tolist(), "high": high.tolist(),
+                    "true": (y[unlabeled] == 1).mean(0).tolist(),
                 }
             )  # fmt: skip
     return splits

@@ -1,4 +1,4 @@
-"""From records to tables: methods by labelled shares, mean and spread over seeds, the published figure beside each.
+"""From records to tables: methods by labeled shares, mean and spread over seeds, the published figure beside each.
 
 A table is made of plain values first; ``write_tables`` then writes all of them as Markdown, CSV and HTML.
 """

@@ -22,7 +22,7 @@ from tagspread.files import Needed, alone
 from tagspread.methods import find_method
 from tagspread.progress import Watcher
 from tagspread.run.folder import RunFolder
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.wording import counted
 
 
@@ -66,7 +66,7 @@ class GridRun:
         """Return whether a cell was interrupted, and will go on where it was."""
         return can_go_on(RunFolder(self._folder(cell)), cell.config)
 
-    def run(self, cells: Sequence[Cell], problems: Callable[[float, int], Problem]) -> int:
+    def run(self, cells: Sequence[Cell], problems: Callable[[float, int], Dataset]) -> int:
         """Run cells until all are done or the next would not end in time; return how many are left.
 
         Processes that work in the same folder share the cells among them.
@@ -110,7 +110,7 @@ class GridRun:
         self.watcher.note(f"{counted(cells_left, 'cell')} left for another time: {takes}{rest}")
         return False
 
-    def choose(self, splits: Sequence[Unchosen], opened: Callable[[], Callable[[float, int], Problem]]) -> None:
+    def choose(self, splits: Sequence[Unchosen], opened: Callable[[], Callable[[float, int], Dataset]]) -> None:
         """Choose the thresholds of splits that have none yet, as far as the time reaches."""
         choices = Choices(self.results)
         for number, (warmup, rows) in enumerate(splits):
@@ -142,10 +142,10 @@ class GridRun:
             for record in self.records.values()
             if record["status"] == "done" and record["setup"]["id"] == setup and record["machine"] == machine
         ]
-        uses_pile = find_method(cell.config.method).uses_pile
+        uses_unlabeled = find_method(cell.config.method).uses_unlabeled
         same = [r["wall_seconds"] for r in alike if r["method"] == cell.config.method]
-        kind = (uses_pile, cell.own)  # one with settings of its own may need a hundred times as long
-        others = [r["wall_seconds"] for r in alike if (r["uses_pile"], r.get("own", {})) == kind]
+        kind = (uses_unlabeled, cell.own)  # one with settings of its own may need a hundred times as long
+        others = [r["wall_seconds"] for r in alike if (r["uses_unlabeled"], r.get("own", {})) == kind]
         return max(same or others, default=None)
 
     @property
@@ -161,11 +161,11 @@ class GridRun:
         self.records = {record["key"]: record for record in self.results.read()}
         return self.records.get(cell.key)
 
-    def _run_one(self, cell: Cell, problem: Problem) -> Record:
+    def _run_one(self, cell: Cell, dataset: Dataset) -> Record:
         """Run a cell and write it down."""
         try:
-            after = self._warmup(cell, problem)
-            record = run_cell(cell, problem, self._folder(cell), after=after, **self._how)
+            after = self._warmup(cell, dataset)
+            record = run_cell(cell, dataset, self._folder(cell), after=after, **self._how)
         except Exception as error:  # one cell's trouble is written down, and is not the others'
             record = failed_cell(cell.identity(), error, self.device)
         self._keep(record)
@@ -181,7 +181,7 @@ class GridRun:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()  # captured graphs hold on to memory of their own
 
-    def _warmup(self, cell: Cell, problem: Problem) -> Path | None:
+    def _warmup(self, cell: Cell, dataset: Dataset) -> Path | None:
         """Return the folder of the finished warm-up that the cell starts from; train it if its model was not kept."""
         if not starts_from_warmup(cell.config, cell.common):
             return None
@@ -193,7 +193,7 @@ class GridRun:
                 return None  # it failed: whoever needs it tries for itself
             if not can_go_on(RunFolder(folder), warmup.config) or not (folder / "metrics.json").exists():
                 self.watcher.note(f"the warm-up {warmup.key} is trained again, as its model was not kept")
-                run_cell(warmup, problem, folder, **self._how)
+                run_cell(warmup, dataset, folder, **self._how)
         return folder
 
     def _tidy(self, cell: Cell, later: Iterable[Cell]) -> None:

@@ -28,12 +28,19 @@ def tagspread(
         bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """A few tagged pictures, a large pile of untagged ones, one good tagger."""
+    """A few tagged images, a large set of unlabeled ones, one good tagger."""
 
 
 for command in (first_steps.demo, training.check, training.train, embedding.embed, first_steps.methods):
     app.command()(command)
-for use in (using.predict, using.evaluate, using.decide, reporting.report, exporting.export, pseudo_labels.ledger):
+for use in (
+    using.predict,
+    using.evaluate,
+    using.thresholds,
+    reporting.report,
+    exporting.export,
+    pseudo_labels.pseudo_labels,
+):
     app.command()(use)
 app.command(cls=benching.ManyValues)(benching.bench)
 

@@ -51,12 +51,12 @@ def bench(
     dataset: Annotated[str, typer.Argument(help="voc, coco, nus or demo.")],
     root: Annotated[Path | None, typer.Option(help="Folder of the data set; see docs/data.md.")] = None,
     methods: Annotated[list[str] | None, typer.Option(help="all, or names as in `tagspread methods`.")] = None,
-    p: Annotated[list[str] | None, typer.Option(help="Labelled shares, such as 0.05 0.1.")] = None,
+    p: Annotated[list[str] | None, typer.Option(help="Labeled shares, such as 0.05 0.1.")] = None,
     seeds: Annotated[list[str] | None, typer.Option(help="Seeds of split and training, such as 1 2 3.")] = None,
     preset: Annotated[str, typer.Option(help="paper or default.")] = "paper",
     backbone: Annotated[str | None, typer.Option(help="small, resnet50_v1 or any timm name.")] = None,
     weights: Annotated[str | None, typer.Option(help="pretrained, none or a file.")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Side to which pictures are resized.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Side to which images are resized.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as epochs=4.")
     ] = None,
@@ -70,7 +70,7 @@ def bench(
     budget: Annotated[float | None, typer.Option(min=0, help="Minutes; no cell is begun that would not end.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the results; bench-DATASET if not given.")] = None,
     canvases: Annotated[int, typer.Option(min=100, help="Training canvases of the demo.")] = 1200,
-    cache: Annotated[Path | None, typer.Option(help="Folder for decoded pictures.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder for decoded images.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the networks of finished cells.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
@@ -80,7 +80,7 @@ def bench(
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run the paper's experiments: a grid of methods, labelled shares and seeds; then tables and figures.
+    """Run the paper's experiments: a grid of methods, labeled shares and seeds; then tables and figures.
 
     Call it again with the same --out and it goes on where it was. Exit code 1 if a cell failed.
     """

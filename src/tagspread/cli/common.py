@@ -17,7 +17,7 @@ Delimiter = Annotated[str, typer.Option(help="What separates tags in one cell; '
 RunDelimiter = Annotated[
     str | None, typer.Option(help="What separates tags in one cell; by default as in the table that was trained on.")
 ]
-ImageColumn = Annotated[str | None, typer.Option(help="Column with the pictures, if it is not found.")]
+ImageColumn = Annotated[str | None, typer.Option(help="Column with the images, if it is not found.")]
 TagsColumn = Annotated[str | None, typer.Option(help="Column with the tags, if it is not found.")]
 Ignore = Annotated[list[str] | None, typer.Option(help="Column about something else; 'all' for all such.")]
 Outside = Annotated[bool, typer.Option("--allow-outside", help="Accept paths that leave the folder.")]
@@ -35,7 +35,7 @@ def table_options(
 
 
 def say(text: str, error: bool = False) -> None:
-    """Print a line as it is: not wrapped, so that it can be copied, and without guessing at colours."""
+    """Print a line as it is: not wrapped, so that it can be copied, and without guessing at colors."""
     Console(stderr=error, soft_wrap=True).print(text, highlight=False, markup=False)
 
 

@@ -13,10 +13,10 @@ from tagspread.errors import TagspreadError
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
-    onnx: Annotated[Path | None, typer.Option(help="One file for any ONNX runtime: pictures in, tags out.")] = None,
+    onnx: Annotated[Path | None, typer.Option(help="One file for any ONNX runtime: images in, tags out.")] = None,
     hub: Annotated[Path | None, typer.Option(help="Folder with weights, tags and a model card, to hand on.")] = None,
     images: Annotated[
-        Path | None, typer.Option(help="Pictures to compare ONNX and PyTorch on; by default the run's own.")
+        Path | None, typer.Option(help="Images to compare ONNX and PyTorch on; by default the run's own.")
     ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="What 'tagspread evaluate --json' printed, for the model card.")

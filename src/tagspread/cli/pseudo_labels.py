@@ -1,4 +1,4 @@
-"""The command that opens a run's ledger: ``ledger``, to look at pseudo-labels, hand them out and take them back."""
+"""The command ``pseudo-labels``: show a run's pseudo-labels, export them and merge corrections."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tagspread.cli.common import say
 from tagspread.errors import TagspreadError
 
 if TYPE_CHECKING:
-    from tagspread.run.pseudo_labels import Entry, Picture
+    from tagspread.run.pseudo_labels import Entry, PseudoLabeledImage
 
 
-def ledger(
+def pseudo_labels(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     label_studio: Annotated[Path | None, typer.Option(help="File to write: tasks with predictions, as JSON.")] = None,
     fiftyone: Annotated[
         Path | None, typer.Option(help="File to write: labels of a FiftyOne data set, as JSON.")
     ] = None,
     image_url: Annotated[
-        str | None, typer.Option(help="What goes before a name to make a picture's address for Label Studio.")
+        str | None, typer.Option(help="What goes before a name to make a image's address for Label Studio.")
     ] = None,
     most: Annotated[
         int | None, typer.Option(min=1, help="Only the N least sure, for Label Studio.", metavar="N")
@@ -38,7 +38,7 @@ def ledger(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are already there.")] = False,
 ) -> None:
-    """Show what the untagged pictures were taken for, have people correct it, and take their corrections back."""
+    """Show what the untagged images were taken for, have people correct it, and take their corrections back."""
     from tagspread.export.annotation_tools import (
         as_json,
         fiftyone_labels,
@@ -48,7 +48,7 @@ def ledger(
     )
     from tagspread.predict.tables import check_output
     from tagspread.run.artefact import check_weights, read_artefact
-    from tagspread.run.pseudo_labels import read_ledger
+    from tagspread.run.pseudo_labels import read_pseudo_labels
 
     if (corrected is None) != (out is None):
         raise TagspreadError("--corrected FILE and --out TABLE belong together; give both or neither.")
@@ -64,33 +64,33 @@ def ledger(
         from tagspread.export.corrections import merge_corrected
 
         known, new, new_tags = merge_corrected(run, corrected, out, overwrite=overwrite)
-        say(f"{out}: {known:,} pictures of the run's labels and {new:,} corrected by people; train on it with --labels")
+        say(f"{out}: {known:,} images of the run's labels and {new:,} corrected by people; train on it with --labels")
         if new_tags:
-            say(f"new to the run, so unknown (blank) in its own pictures: {', '.join(new_tags)}")
+            say(f"new to the run, so unknown (blank) in its own images: {', '.join(new_tags)}")
         return
-    pictures, classes = read_ledger(run), artefact.classes
+    images, classes = read_pseudo_labels(run), artefact.classes
     if label_studio is not None:
-        tasks = write_label_studio(label_studio, pictures, classes, run.resolve().name, image_url, most)
-        say(f"{label_studio}: {tasks:,} tasks, the least sure first; their labelling interface is {interface}")
+        tasks = write_label_studio(label_studio, images, classes, run.resolve().name, image_url, most)
+        say(f"{label_studio}: {tasks:,} tasks, the least sure first; their labeling interface is {interface}")
     if fiftyone is not None:
-        write_text(fiftyone, as_json(fiftyone_labels(pictures, classes)))
-        say(f"{fiftyone}: {len(pictures):,} pictures for a FiftyOneImageClassificationDataset")
+        write_text(fiftyone, as_json(fiftyone_labels(images, classes)))
+        say(f"{fiftyone}: {len(images):,} images for a FiftyOneImageClassificationDataset")
     if label_studio is None and fiftyone is None:
-        _show(pictures, classes)
+        _show(images, classes)
 
 
-def _show(pictures: Sequence[Picture], classes: Sequence[str]) -> None:
+def _show(images: Sequence[PseudoLabeledImage], classes: Sequence[str]) -> None:
     table = Table("tag", box=None)
     for heading in ("given", "left open", "changed at least once", "least sure given"):
         table.add_column(heading, justify="right")
     by_tag: dict[str, list[Entry]] = {name: [] for name in classes}
-    for picture in pictures:
-        for entry in picture.entries:
+    for image in images:
+        for entry in image.entries:
             by_tag.setdefault(entry.tag, []).append(entry)
     for name, mine in by_tag.items():
         given = [entry.score for entry in mine if entry.given]
         counts = (len(given), sum(entry.target == -1 for entry in mine), sum(entry.flips > 0 for entry in mine))
         table.add_row(escape(name), *(f"{count:,}" for count in counts), f"{min(given):.3f}" if given else "")
     Console().print(table)
-    none = sum(not picture.given for picture in pictures)
-    say(f"{len(pictures):,} untagged pictures, {none:,} of them without any tag")
+    none = sum(not image.given for image in images)
+    say(f"{len(images):,} untagged images, {none:,} of them without any tag")

@@ -35,14 +35,14 @@ def report(
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
-    no_pictures: Annotated[
-        bool, typer.Option("--no-pictures", help="Score and show no picture: only what the run folder tells.")
+    no_images: Annotated[
+        bool, typer.Option("--no-images", help="Score and show no image: only what the run folder tells.")
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is already at --out.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write one page about a run: figures, charts, pictures; for any browser, without a network."""
+    """Write one page about a run: figures, charts, images; for any browser, without a network."""
     from tagspread.progress import Watcher
     from tagspread.report.page import write_report
 
@@ -57,7 +57,7 @@ def report(
                 labels=labels,
                 images=images,
                 table_options=options,
-                pictures=not no_pictures,
+                show_images=not no_images,
                 device=device,
                 overwrite=overwrite,
                 progress=watcher.tagging,

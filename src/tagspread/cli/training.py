@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    images: Annotated[Path, typer.Argument(help="Folder of pictures, tagged and untagged.")],
+    images: Annotated[Path, typer.Argument(help="Folder of images, tagged and untagged.")],
     labels: Annotated[
         Path, typer.Option(help="CSV, TSV, Parquet or Label Studio export with the tags of some of them.")
     ],
@@ -39,7 +39,7 @@ def check(
     allow_outside: Outside = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Find every problem of a data set before it is trained on; exit code 1 if something must be mended.
+    """Find every problem of a data set before it is trained on; exit code 1 if something must be fixed.
 
     A table or folder that cannot be read is exit code 2, as everywhere.
     """
@@ -50,7 +50,7 @@ def check(
 
 
 def train(
-    images: Annotated[Path | None, typer.Argument(help="Folder of pictures, tagged and untagged.")] = None,
+    images: Annotated[Path | None, typer.Argument(help="Folder of images, tagged and untagged.")] = None,
     labels: Annotated[
         Path | None, typer.Option(help="CSV, TSV, Parquet or Label Studio export with the tags of some of them.")
     ] = None,
@@ -67,26 +67,26 @@ def train(
     mode: Annotated[str | None, typer.Option(help="full, head (the network is frozen; no GPU needed) or auto.")] = None,
     backbone: Annotated[str | None, typer.Option(help="small, resnet50_v1 or any timm name.")] = None,
     weights: Annotated[str | None, typer.Option(help="pretrained, none or a file.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs with the pile.")] = None,
-    warmup_epochs: Annotated[int | None, typer.Option(help="Epochs on the labelled part before.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Pictures per step.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs with the unlabeled set.")] = None,
+    warmup_epochs: Annotated[int | None, typer.Option(help="Epochs on the labeled part before.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images per step.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Side to which pictures are resized.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Side to which images are resized.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as ema_decay=0.99.")
     ] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder for decoded pictures and features.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder for decoded images and features.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
     keep_better: Annotated[
-        bool, typer.Option("--keep-better", help="Keep the model without the untagged pictures if it is better.")
+        bool, typer.Option("--keep-better", help="Keep the model without the untagged images if it is better.")
     ] = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a tagger on a few tagged pictures and many untagged ones."""
+    """Train a tagger on a few tagged images and many untagged ones."""
     from tagspread.api import train as run_train
 
     given = {
@@ -103,7 +103,7 @@ def train(
         arguments = _of_run(resume)
     else:
         if images is None or labels is None or out is None:
-            raise TagspreadError("give the folder of pictures, --labels FILE and --out RUN; or --resume RUN.")
+            raise TagspreadError("give the folder of images, --labels FILE and --out RUN; or --resume RUN.")
         options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
         arguments = data | settings | {"out": out, "cache": cache, "table_options": options}
     how: dict[str, Any] = {"device": device, "overwrite": overwrite, "resume": resume is not None, "quiet": quiet}
@@ -114,7 +114,7 @@ def train(
 
 
 def _already_finished(folder: Path) -> bool:
-    """Say so if a run needs no going on with; its pictures need not be there for that."""
+    """Say so if a run needs no going on with; its images need not be there for that."""
     from tagspread.run.artefact import check_resumable
     from tagspread.train.trainer import ALREADY, finished_run
 
@@ -127,7 +127,7 @@ def _already_finished(folder: Path) -> bool:
 
 
 def _tell(run: Run) -> None:
-    """Say how good the tagger is, and whether the untagged pictures had a part in that."""
+    """Say how good the tagger is, and whether the untagged images had a part in that."""
     from tagspread.core.bootstrap import few_in_words
     from tagspread.run.artefact import read_artefact
     from tagspread.train.decision import decision_in_words

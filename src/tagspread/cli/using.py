@@ -1,4 +1,4 @@
-"""Commands that use a run: ``predict``, ``evaluate`` and ``decide``."""
+"""Commands that use a run: ``predict``, ``evaluate`` and ``thresholds``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Images = Annotated[Path | None, typer.Option(help="Folder the table's paths star
 
 def predict(
     run: RunPath,
-    images: Annotated[list[Path], typer.Argument(help="A folder, pictures, or a list of them (.txt, .csv).")],
+    images: Annotated[list[Path], typer.Argument(help="A folder, images, or a list of them (.txt, .csv).")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Table to write: .csv, .jsonl or .parquet.")] = None,
     top: Annotated[int | None, typer.Option(min=1, help="Choose the K most probable tags.", metavar="K")] = None,
     threshold: Annotated[float | None, typer.Option(min=0, max=1, help="Choose by this, not the run's own.")] = None,
@@ -48,7 +48,7 @@ def predict(
         bool, typer.Option("--fill-blank", help="Also fill rows with an empty list of tags.")
     ] = False,
     mirror: Mirror = False,
-    batch: Annotated[int | None, typer.Option(min=1, help="Pictures at a time; fewer need less memory.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Images at a time; fewer need less memory.")] = None,
     delimiter: RunDelimiter = None,
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
@@ -58,12 +58,12 @@ def predict(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is already there.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tag pictures: a table with tags and probabilities, or your own table completed."""
+    """Tag images: a table with tags and probabilities, or your own table completed."""
     from tagspread.predict.tagger import load
     from tagspread.progress import Watcher
 
     if fill is not None and (out is None or len(images) != 1 or not images[0].is_dir()):
-        raise TagspreadError("--fill needs one folder of pictures, which the table's paths start from, and -o FILE.")
+        raise TagspreadError("--fill needs one folder of images, which the table's paths start from, and -o FILE.")
     how: dict[str, Any] = {"top": top, "threshold": threshold, "mirror": mirror, "batch": batch}
     watcher = Watcher(quiet)
     with may_be_stopped("stopped; nothing was written"):
@@ -96,7 +96,7 @@ def _predict(
         check_output(out, overwrite)
     sources = find_sources(images)
     tagger = load(run, device)
-    errors: list[str] = []  # one per picture, empty for those that can be read
+    errors: list[str] = []  # one per image, empty for those that can be read
     if out is None:
         waiting: list[str] = []  # until one can be read: if none can, that is said once
         for part in tagger.stream(sources.paths, **how):
@@ -117,13 +117,13 @@ def _predict(
     watcher.close()
     broken = sum(map(bool, errors))
     note = f", {broken:,} of them cannot be read (see its column error)" if broken else ""
-    watcher.note(f"{out}: {counted(len(errors), 'picture')}{note}")
+    watcher.note(f"{out}: {counted(len(errors), 'image')}{note}")
 
 
 def _check_any_readable(errors: list[str], first: Path) -> None:
     if all(errors):
-        which = f"none of the {len(errors):,} pictures can be read; the first is {first}"
-        raise TagspreadError(f"{first if len(errors) == 1 else which}: {errors[0]}; do the paths lead to pictures?")
+        which = f"none of the {len(errors):,} images can be read; the first is {first}"
+        raise TagspreadError(f"{first if len(errors) == 1 else which}: {errors[0]}; do the paths lead to images?")
 
 
 def _fill(tagger: Tagger, table: Path, images: Path, out: Path | None, watcher: Watcher, how: dict[str, Any]) -> None:
@@ -132,11 +132,10 @@ def _fill(tagger: Tagger, table: Path, images: Path, out: Path | None, watcher: 
     done = fill_table(tagger, table, images, Path(str(out)), **how)
     watcher.close()
     watcher.note(
-        f"{out}: {counted(done.cells, 'gap')} filled, {counted(done.rows, 'picture')} added; what was known is "
-        "as it was"
+        f"{out}: {counted(done.cells, 'gap')} filled, {counted(done.rows, 'image')} added; what was known is as it was"
     )
     if done.broken:
-        watcher.note(f"note: {counted(done.broken, 'picture')} cannot be read, left as before")
+        watcher.note(f"note: {counted(done.broken, 'image')} cannot be read, left as before")
     if done.unknown:
         watcher.note(f"note: the run does not know {', '.join(done.unknown)}; those columns were left as they were")
     if done.unlisted:
@@ -147,7 +146,7 @@ def evaluate(
     run: RunPath,
     labels: Annotated[
         Path | None,
-        typer.Option(help="Table with tags of pictures that were not trained on; by default the run's test pictures."),
+        typer.Option(help="Table with tags of images that were not trained on; by default the run's test images."),
     ] = None,
     images: Images = None,
     delimiter: RunDelimiter = None,
@@ -161,7 +160,7 @@ def evaluate(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Measure a run on labelled pictures that it was not trained on."""
+    """Measure a run on labeled images that it was not trained on."""
     from tagspread.predict.evaluation import evaluate as measure
     from tagspread.predict.evaluation import own_test_part
     from tagspread.predict.tagger import load
@@ -186,9 +185,9 @@ def evaluate(
         _show(found, console if console.is_terminal else Console(width=WIDE))
 
 
-def decide(
+def thresholds(
     run: RunPath,
-    labels: Annotated[Path, typer.Option(help="Table with tags of pictures that were not trained on.")],
+    labels: Annotated[Path, typer.Option(help="Table with tags of images that were not trained on.")],
     policy: Annotated[str, typer.Option(help="f1, fbeta:B, precision:P or match.")] = "f1",
     images: Images = None,
     delimiter: RunDelimiter = None,
@@ -201,7 +200,7 @@ def decide(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Choose the run's thresholds, and its calibration, on labelled pictures of yours; kept in its labels.json."""
+    """Choose the run's thresholds, and its calibration, on labeled images of yours; kept in its labels.json."""
     from tagspread.predict.evaluation import decide_on_table
     from tagspread.predict.tagger import load
     from tagspread.progress import Watcher
@@ -217,7 +216,7 @@ def decide(
     chosen = facts["decision"]
     if seen := chosen["trained_on"]:
         watcher.note(
-            f"note: {seen:,} of these {counted(chosen['pictures'], 'picture')} were trained on, so thresholds and "
+            f"note: {seen:,} of these {counted(chosen['images'], 'image')} were trained on, so thresholds and "
             "probabilities will be too sure elsewhere; better leave those out of the table"
         )
     watcher.note(f"thresholds for {policy} on {chosen['chosen_on']}: {run / 'labels.json'}")
@@ -225,20 +224,20 @@ def decide(
         watcher.note(f"note: too few positives for a threshold of their own, so they share one: {', '.join(shared)}")
         if 2 * len(shared) > len(facts["thresholds"]):
             other = "" if policy == "match" else "by --policy match or "
-            watcher.note(f"note: that is most of them; thresholds {other}on more pictures may serve better")
+            watcher.note(f"note: that is most of them; thresholds {other}on more images may serve better")
     if nowhere := chosen["classes_chosen_nowhere"]:
-        watcher.note(f"note: none of these pictures reaches the threshold of: {', '.join(nowhere)}")
+        watcher.note(f"note: none of these images reaches the threshold of: {', '.join(nowhere)}")
     if never := chosen["classes_never_chosen"]:
         watcher.note(f"note: never chosen, as no threshold keeps the policy: {', '.join(never)}")
-    watcher.note("measure on other pictures: on these the figures would flatter")
+    watcher.note("measure on other images: on these the figures would flatter")
 
 
 def _show(found: Evaluation, console: Console) -> None:
     from tagspread.core.bootstrap import few_in_words, few_positives
 
-    table = Table("tag", "pictures", "AP", "90 %", "threshold", "precision", "recall", "F1")
+    table = Table("tag", "images", "AP", "90 %", "threshold", "precision", "recall", "F1")
     for one in sorted(found.classes, key=lambda figures: -1 if figures.ap is None else figures.ap, reverse=True):
-        number = f"{one.positives:,}" + (f" of {one.known:,}" if one.known != found.pictures else "")
+        number = f"{one.positives:,}" + (f" of {one.known:,}" if one.known != found.images else "")
         ends = "too few" if one.ap_low is None else f"{_per_cent(one.ap_low)}-{_per_cent(one.ap_high)}"
         cut = "never" if one.threshold is None else f"{one.threshold:.3f}"
         shares = map(_per_cent, (one.precision, one.recall, one.f1))
@@ -252,7 +251,7 @@ def _show(found: Evaluation, console: Console) -> None:
     right, there = (_per_cent(found.decisions[name]) for name in ("OP", "OR"))
     say(f"of 100 tags it gives, {right} are right (OP); of 100 tags that are there, it gives {there} (OR)")
     say("   ".join(f"{name} {_per_cent(value)}" for name, value in found.decisions.items()))
-    off, looked_at = _per_cent(found.calibration_error), counted(found.pictures, "picture")
+    off, looked_at = _per_cent(found.calibration_error), counted(found.images, "image")
     say(f"probabilities are off by {off} points on average; {looked_at}")
     if found.absent:
         zero = _per_cent(found.map_absent_zero)
@@ -270,8 +269,8 @@ def _show(found: Evaluation, console: Console) -> None:
 
 
 def _of_them(found: Evaluation) -> str:
-    chosen, count = found.thresholds_chosen_on or 0, found.pictures + len(found.unreadable)
-    return "these very pictures" if chosen >= count else f"{chosen:,} of them"
+    chosen, count = found.thresholds_chosen_on or 0, found.images + len(found.unreadable)
+    return "these very images" if chosen >= count else f"{chosen:,} of them"
 
 
 def _per_cent(share: float | None) -> str:

@@ -28,7 +28,7 @@ def few_in_words(few: int, classes: int) -> str | None:
     if 2 * few < max(1, classes):
         return None
     return (
-        f"{few} of {classes} tags are on fewer than {FEWEST} of these pictures; the mAP then comes out too high and "
+        f"{few} of {classes} tags are on fewer than {FEWEST} of these images; the mAP then comes out too high and "
         "its interval too narrow"
     )
 

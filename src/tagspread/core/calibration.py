@@ -1,7 +1,7 @@
 r"""Probabilities one can believe: of the entries that are given 0.7, about seven in ten should carry the tag.
 
 Scores of a network rank well and are no probabilities; those of the asymmetric loss are far from it. Two numbers per
-class mend that (Platt, 1999), the most likely ones on rows the network was not trained on:
+class fix that (Platt, 1999), the most likely ones on rows the network was not trained on:
 
 .. math:: p_k = \sigma(a_k z_k + b_k), \qquad a_k > 0
 
@@ -174,9 +174,9 @@ def _fit(z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     weight = known.astype(np.float64)
     # on a common scale, or large logits would make the two numbers hard to tell apart
     total = np.maximum(weight.sum(axis=0), 1)
-    centre = (z * weight).sum(axis=0) / total
-    spread = np.sqrt(((z - centre) ** 2 * weight).sum(axis=0) / total) + TINY
-    x = (z - centre) / spread
+    center = (z * weight).sum(axis=0) / total
+    spread = np.sqrt(((z - center) ** 2 * weight).sum(axis=0) / total) + TINY
+    x = (z - center) / spread
 
     def loss(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         u = a * x + b
@@ -202,4 +202,4 @@ def _fit(z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if (now - np.minimum(after, now) <= 1e-12 * np.abs(now)).all():
             break
         now = np.minimum(after, now)
-    return a / spread, b - a * centre / spread
+    return a / spread, b - a * center / spread

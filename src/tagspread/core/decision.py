@@ -1,6 +1,6 @@
 r"""From scores to tags: where to cut each class, chosen on rows whose labels are known.
 
-A tag is chosen if its score is at least the class's threshold. Between two neighbouring scores of a class all
+A tag is chosen if its score is at least the class's threshold. Between two neighboring scores of a class all
 thresholds decide alike, so m rows leave at most m + 1 different cuts; every one of them is looked at. With :math:`n`
 rows above a cut, :math:`t` of them true, of :math:`P` positives and :math:`m` rows in all:
 
@@ -93,7 +93,7 @@ def choose_thresholds(
         scores: rows x classes, higher means more likely present.
         y: rows x classes matrix of 1, 0 and -1 (unknown, left out of its class); not needed for ``match`` with
             ``proportions``.
-        policy: ``f1``, ``fbeta:β`` (β above 1 favours recall), ``precision:p`` (as much recall as keeps the precision
+        policy: ``f1``, ``fbeta:β`` (β above 1 favors recall), ``precision:p`` (as much recall as keeps the precision
             at p or above) or ``match`` (choose each tag as often as it occurs).
         proportions: for ``match``, how often each class occurs; NaN where that is not known, so that the class takes
             the pooled threshold. Counted in ``y`` if not given.
@@ -202,7 +202,7 @@ def _match(
         raise TagspreadError("the policy 'match' needs to know how often each class occurs; give proportions or y.")
     counted = ~np.isnan(wanted)
     if not counted.any():
-        raise TagspreadError("proportions are unknown for every class; give at least one, or labelled rows.")
+        raise TagspreadError("proportions are unknown for every class; give at least one, or labeled rows.")
 
     def best(score: np.ndarray, number: float) -> float:
         return _best_cut(score, np.zeros(len(score), bool), lambda chosen, _: -np.abs(chosen - number))

@@ -14,7 +14,7 @@ from tagspread.errors import TagspreadError
 
 
 def share_of_positives(logits: Tensor, y: Tensor, bins: int) -> Tensor:
-    """Return per bin of the score how many of the known entries are positive; empty bins ask their nearest neighbour.
+    """Return per bin of the score how many of the known entries are positive; empty bins ask their nearest neighbor.
 
     >>> share_of_positives(torch.tensor([[-9.0], [9.0], [9.0]]), torch.tensor([[0], [1], [0]]), 4).tolist()
     [0.0, 0.0, 0.5, 0.5]

@@ -1,11 +1,11 @@
-r"""How far can the labelled part be trusted? Intervals for class proportions and the paper's two theorems.
+r"""How far can the labeled part be trusted? Intervals for class proportions and the paper's two theorems.
 
-Of n labelled rows, :math:`c_k` carry class k: :math:`\hat\gamma_k = c_k / n`. How far is it from the truth?
+Of n labeled rows, :math:`c_k` carry class k: :math:`\hat\gamma_k = c_k / n`. How far is it from the truth?
 
 * **exact** (Clopper and Pearson), class by class: the proportions under which the count seen would not be a
   surprise, by the binomial distribution itself.
 * **hoeffding**, for all q classes at once: :math:`\hat\gamma_k \pm \sqrt{\log(2q/\delta) / 2n}`.
-* **theorem1**, the paper's: the distance to the proportion in the m unlabelled rows is at most
+* **theorem1**, the paper's: the distance to the proportion in the m unlabeled rows is at most
   :math:`\sqrt{\log n / 2n} + \sqrt{\log m / 2m}`, with probability at least :math:`1 - 2/n - 2/m` for each class.
   (The paper says "for all classes"; that would need a factor q on what is given up. ``hoeffding`` has it.)
 """
@@ -33,17 +33,17 @@ def proportion_interval(
     *,
     unlabeled: int | None = None,
 ) -> tuple[Array, Array]:
-    """Return, per class, the lowest and the highest proportion that fit the labelled counts.
+    """Return, per class, the lowest and the highest proportion that fit the labeled counts.
 
     Args:
-        positives: how many labelled rows carry each class.
-        labeled: how many labelled rows are known, for all classes or for each.
+        positives: how many labeled rows carry each class.
+        labeled: how many labeled rows are known, for all classes or for each.
         confidence: how sure the interval is to hold the truth: per class (``exact``) or for all classes
             together (``hoeffding``). ``theorem1`` fixes its own: 1 - 2/labeled - 2/unlabeled per class.
         method: ``"exact"``, ``"hoeffding"`` or ``"theorem1"``.
-        unlabeled: size of the unlabelled pile, for ``theorem1`` only.
+        unlabeled: size of the unlabeled unlabeled set, for ``theorem1`` only.
 
-    >>> low, high = proportion_interval([6], 285)  # VOC at 5 % labelled, a rare class
+    >>> low, high = proportion_interval([6], 285)  # VOC at 5 % labeled, a rare class
     >>> low.round(3).tolist(), high.round(3).tolist()
     ([0.009], [0.041])
     """
@@ -56,7 +56,7 @@ def proportion_interval(
     c, n = (np.array(counts(name, v, classes), float) for name, v in (("positives", given), ("labeled", labeled)))
     for k in np.flatnonzero((c > n) | (n == 0)):
         raise TagspreadError(
-            f"positives is {c[k]:.0f} and labeled {n[k]:.0f} for class {k}; an interval needs at least one labelled "
+            f"positives is {c[k]:.0f} and labeled {n[k]:.0f} for class {k}; an interval needs at least one labeled "
             "row and no more positives than that. Take both from class_counts(y)."
         )
     if method == "exact":
@@ -80,22 +80,22 @@ def _clopper_pearson(c: np.ndarray, n: np.ndarray, confidence: float) -> tuple[n
 
 
 def theorem1_bound(labeled: int, unlabeled: int | None) -> float:
-    """Return the paper's bound on the distance between labelled and unlabelled class proportions.
+    """Return the paper's bound on the distance between labeled and unlabeled class proportions.
 
     >>> round(theorem1_bound(285, 5432), 3)  # wider than most classes are frequent
     0.128
     """
     if unlabeled is None or unlabeled < 1:
         raise TagspreadError(
-            f"unlabeled is {unlabeled}; Theorem 1 compares with the pile, so give its size (at least 1)."
+            f"unlabeled is {unlabeled}; Theorem 1 compares with the unlabeled set, so give its size (at least 1)."
         )
     if labeled < 1:
-        raise TagspreadError(f"labeled is {labeled}; give at least one labelled row.")
+        raise TagspreadError(f"labeled is {labeled}; give at least one labeled row.")
     return sum(math.sqrt(math.log(size) / (2 * size)) for size in (labeled, unlabeled))
 
 
 def labels_needed(width: float, confidence: float = 0.9, classes: int = 1) -> int:
-    """Return how many labelled rows it takes until every class proportion is known to +- ``width``.
+    """Return how many labeled rows it takes until every class proportion is known to +- ``width``.
 
     By Hoeffding's inequality over all classes at once: no assumption on how frequent they are. For rare
     classes the exact interval is narrower sooner.
@@ -144,12 +144,12 @@ def theorem2_bound(
 
     holds with probability at least :math:`1 - \delta`. Twice the largest gap between true and measured risk
     bounds the left-hand side; a wrong pseudo-label moves the measured risk by at most B (first term), the rest
-    is uniform convergence (second and third). At best, wrong pseudo-labels are all that more data cannot mend.
+    is uniform convergence (second and third). At best, wrong pseudo-labels are all that more data cannot fix.
 
     Args:
         epsilon: share of wrong pseudo-labels of the worst class (see :func:`pseudo_label_error`).
-        labeled: labelled rows.
-        unlabeled: unlabelled rows.
+        labeled: labeled rows.
+        unlabeled: unlabeled rows.
         classes: number of classes q.
         rademacher: Rademacher complexity of the model class on N rows.
         lipschitz: the loss's Lipschitz constant.

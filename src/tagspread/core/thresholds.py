@@ -1,8 +1,8 @@
 r"""Class-distribution-aware thresholds (CAT): the heart of CAP (sections 3.2 and 3.3 of the paper).
 
-The labelled part says how often each class occurs. Of m unlabelled rows, the share of class k that
+The labeled part says how often each class occurs. Of m unlabeled rows, the share of class k that
 matches its frequency becomes positive, from the top of that class's scores; the rest, from the bottom,
-becomes negative. With :math:`c_k` positives among :math:`n_k` labelled rows whose label is known,
+becomes negative. With :math:`c_k` positives among :math:`n_k` labeled rows whose label is known,
 
 .. math::
     K^+_k = \Big\lfloor \eta_1 \frac{c_k\, m}{n_k} \Big\rfloor, \qquad
@@ -23,7 +23,7 @@ from tagspread.errors import TagspreadError
 
 
 def class_counts(y: ArrayLike) -> tuple[Array, Array]:
-    """Count, per class, the labelled positives and the rows whose label is known.
+    """Count, per class, the labeled positives and the rows whose label is known.
 
     Args:
         y: rows x classes matrix of 1 (present), 0 (absent) and -1 (unknown).
@@ -48,16 +48,16 @@ def cat_targets(
     *,
     priors: ArrayLike | None = None,
 ) -> Array:
-    """Turn the teacher's scores of the unlabelled rows into pseudo-labels, as often as each class occurs.
+    """Turn the teacher's scores of the unlabeled rows into pseudo-labels, as often as each class occurs.
 
     Args:
         scores: m x q scores, higher means more likely present. Only their order within a class counts,
             so logits and probabilities serve alike; prefer float32 logits, half precision ties many.
-        positives: how many labelled rows carry each class (see :func:`class_counts`).
-        labeled: how many labelled rows are known, for all classes or for each.
+        positives: how many labeled rows carry each class (see :func:`class_counts`).
+        labeled: how many labeled rows are known, for all classes or for each.
         keep_pos: share of each class's expected positives that is used (the paper's eta_1), one or per class.
         keep_neg: the same for negatives (eta_0).
-        priors: how often each class occurs in the pile (0 to 1), where you know it better than the labelled
+        priors: how often each class occurs in the unlabeled set (0 to 1), where you know it better than the labeled
             part does; NaN for the classes where it does not. Given for every class, no counts are needed.
 
     Returns:
@@ -111,7 +111,7 @@ def quotas(
     *,
     priors: ArrayLike | None = None,
 ) -> tuple[list[int], list[int]]:
-    """Return how many of ``rows`` unlabelled rows each class may call positive, and negative.
+    """Return how many of ``rows`` unlabeled rows each class may call positive, and negative.
 
     Whole numbers all the way: a float stands for the decimal it prints as, so that 0.7 of ten positives is seven.
     A class of which no label is known gets neither positives nor negatives.
@@ -120,7 +120,7 @@ def quotas(
     ([57, 0], [361, 418])
     """
     if rows < 1:
-        raise TagspreadError(f"rows is {rows}; give the size of the pile, at least 1.")
+        raise TagspreadError(f"rows is {rows}; give the size of the unlabeled set, at least 1.")
     up, down = shares("keep_pos", keep_pos, classes), shares("keep_neg", keep_neg, classes)
     found = _proportions(positives, labeled, classes, priors)
     # floor(keep * proportion * rows) as one integer division; where nothing is known (n = 0) the quota is 0
@@ -140,7 +140,7 @@ def _proportions(
         return found
     if positives is None or labeled is None:
         raise TagspreadError(
-            f"class {unstated[0]} has no prior, so its labelled counts are needed: give positives and labeled "
+            f"class {unstated[0]} has no prior, so its labeled counts are needed: give positives and labeled "
             "(see class_counts), or a prior for every class."
         )
     present, known = counts("positives", positives, classes), counts("labeled", labeled, classes)
@@ -148,9 +148,9 @@ def _proportions(
         if present[k] > known[k]:
             raise TagspreadError(
                 f"positives is {present[k]} for class {k} but labeled is {known[k]}; a class cannot be present in "
-                "more rows than are labelled. Take both from class_counts(y)."
+                "more rows than are labeled. Take both from class_counts(y)."
             )
         found[k] = (present[k], known[k])
     if not any(total for _, total in found):
-        raise TagspreadError("labeled is 0 for every class; proportions need labelled rows, or give priors.")
+        raise TagspreadError("labeled is 0 for every class; proportions need labeled rows, or give priors.")
     return found

@@ -1,1 +1,1 @@
-"""From files to arrays: tables, splits, the picture store."""
+"""From files to arrays: tables, splits, the image store."""

@@ -1,4 +1,4 @@
-"""Which rows go where: the paper's split into labelled and pile, and stratified splits for measuring."""
+"""Which rows go where: the paper's split into labeled and unlabeled set, and stratified splits for measuring."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ import numpy.typing as npt
 from tagspread.errors import TagspreadError
 from tagspread.wording import counted
 
-WANDERINGS = 50  # swaps made while mending a split before giving up that there will be fewer gaps
+WANDERINGS = 50  # swaps made while fixing a split before giving up that there will be fewer gaps
 GAPS, GIVERS, TAKERS = 32, 40, 256  # looked at for a swap: enough to find one, few enough for any number of rows
 
 
 def paper_split(rows: int, share: float, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Return (labelled, pile): the first ``int(share * rows)`` of one permutation; larger shares contain smaller ones.
+    """Return (labeled, unlabeled): the first ``int(share * rows)`` of one permutation, and the rest.
 
-    >>> labelled, pile = paper_split(5717, 0.05)
-    >>> len(labelled), len(pile)
+    Larger shares contain smaller ones.
+
+    >>> labeled, unlabeled = paper_split(5717, 0.05)
+    >>> len(labeled), len(unlabeled)
     (285, 5432)
     """
     if not 0 < share < 1:
-        raise TagspreadError(f"share is {share}; give the labelled share of the data, between 0 and 1.")
+        raise TagspreadError(f"share is {share}; give the labeled share of the data, between 0 and 1.")
     # the legacy generator on purpose: it is what the published split was drawn with
     order = np.random.RandomState(seed).permutation(rows)
     count = int(share * rows)
@@ -63,7 +65,7 @@ def stratified_split(
     >>> [y[rows].sum(0).tolist() for rows in split.parts]
     [[9, 3, 1], [3, 1, 0]]
     >>> split.notes
-    ('owl has 1 labelled picture: it is in training only',)
+    ('owl has 1 labeled image: it is in training only',)
     """
     labels, weights = _check_labels(y), _check_shares(shares)
     sizes = _part_sizes(len(labels), weights)
@@ -185,8 +187,8 @@ def _count(part: np.ndarray, positive: np.ndarray, parts: int) -> np.ndarray:
 def _repair(part: np.ndarray, positive: np.ndarray, required: np.ndarray, rng: np.random.Generator) -> None:
     """Swap rows between parts, in place, until no required positive is missing or no swap helps.
 
-    A swap that mends one gap and tears another is taken too, a limited number of times: gaps then wander to where they
-    can be mended. The best state seen is the one that stays.
+    A swap that fixes one gap and tears another is taken too, a limited number of times: gaps then wander to where they
+    can be fixed. The best state seen is the one that stays.
     """
     counts = _count(part, positive, len(required))
     gaps = np.argwhere(required & (counts == 0))
@@ -233,7 +235,7 @@ def _best_swap(
         before = (required[p] & (counts[p] <= 0)).sum() + (required[q] & (counts[q] <= 0)).sum()
         after = (required[p] & (counts[p] + moved <= 0)).sum(1) + (required[q] & (counts[q] - moved <= 0)).sum(1)
         # among equals, the swap of the two rows most alike upsets the proportions least; but by that alone, swaps
-        # that mend nothing would go round in circles
+        # that fix nothing would go round in circles
         tie = np.abs(moved).sum(1) / (moved.shape[1] + 1)
         cost = after - before + np.where(after < before, tie, rng.random(len(tie)))
         at = int(cost.argmin())
@@ -254,12 +256,12 @@ def _notes(counts: np.ndarray, sizes: np.ndarray, tags: list[str], parts: list[s
         total = int(counts[:, k].sum())
         having = [parts[p] for p in filled if counts[p, k]]
         lacking = [parts[p] for p in filled if not counts[p, k]]
-        pictures = counted(total, "labelled picture")
+        images = counted(total, "labeled image")
         if not total:
-            notes.append(f"{tag} has no labelled picture: no part can have one")
+            notes.append(f"{tag} has no labeled image: no part can have one")
         elif total < len(filled):
             they = "it is" if total == 1 else "they are"
-            notes.append(f"{tag} has {pictures}: {they} in {' and '.join(having)} only")
+            notes.append(f"{tag} has {images}: {they} in {' and '.join(having)} only")
         elif lacking:
-            notes.append(f"{tag} has {pictures}, but none in {' and '.join(lacking)}: other tags need the rows there")
+            notes.append(f"{tag} has {images}, but none in {' and '.join(lacking)}: other tags need the rows there")
     return notes

@@ -1,7 +1,7 @@
-"""The ledger for tools in which people look at pictures and correct tags: Label Studio and FiftyOne.
+"""The pseudo-labels for tools in which people look at images and correct tags: Label Studio and FiftyOne.
 
 Label Studio takes tasks with predictions, least sure first, and gives back annotations, which ``--labels`` reads.
-FiftyOne takes a ``labels.json`` with a list of labels and confidences per picture.
+FiftyOne takes a ``labels.json`` with a list of labels and confidences per image.
 """
 
 from __future__ import annotations
@@ -16,55 +16,53 @@ from xml.sax.saxutils import quoteattr
 
 from tagspread.errors import TagspreadError
 from tagspread.predict.tables import in_one_motion
-from tagspread.run.pseudo_labels import Picture
+from tagspread.run.pseudo_labels import PseudoLabeledImage
 
-LOCAL_FILES = "/data/local-files/?d="  # how Label Studio serves pictures of its own machine
-CONTROL, OBJECT = "tags", "image"  # what the labelling interface calls the question and the picture
+LOCAL_FILES = "/data/local-files/?d="  # how Label Studio serves images of its own machine
+CONTROL, OBJECT = "tags", "image"  # what the labeling interface calls the question and the image
 
 
 def label_studio_tasks(
-    pictures: Sequence[Picture], model: str, *, prefix: str = LOCAL_FILES, most: int | None = None
+    images: Sequence[PseudoLabeledImage], model: str, *, prefix: str = LOCAL_FILES, most: int | None = None
 ) -> list[dict[str, Any]]:
     """Return tasks with the pseudo-tags as predictions, the least sure first.
 
     Args:
-        pictures: the ledger.
+        images: the pseudo-labels.
         model: what Label Studio is to call the model.
-        prefix: what goes before a picture's name to make its address.
+        prefix: what goes before a image's name to make its address.
         most: only so many.
 
-    >>> label_studio_tasks([Picture("a b.jpg", [])], "run")[0]["data"]
-    {'image': '/data/local-files/?d=a%20b.jpg', 'picture': 'a b.jpg'}
+    >>> label_studio_tasks([PseudoLabeledImage("a b.jpg", [])], "run")[0]["data"]
+    {'image': '/data/local-files/?d=a%20b.jpg', 'file_name': 'a b.jpg'}
     """
-    _check_files(pictures)
+    _check_files(images)
     return [
         {
             # the name as it is beside the address, so that the way back needs no guessing
-            "data": {"image": prefix + quote(picture.name, errors="surrogateescape"), "picture": picture.name},
-            "predictions": [
-                {"model_version": model, "score": round(picture.certainty, 6), "result": _results(picture)}
-            ],
+            "data": {"image": prefix + quote(image.name, errors="surrogateescape"), "file_name": image.name},
+            "predictions": [{"model_version": model, "score": round(image.certainty, 6), "result": _results(image)}],
         }
-        for picture in sorted(pictures, key=lambda picture: picture.certainty)[:most]
+        for image in sorted(images, key=lambda image: image.certainty)[:most]
     ]
 
 
-def _results(picture: Picture) -> list[dict[str, Any]]:
+def _results(image: PseudoLabeledImage) -> list[dict[str, Any]]:
     """Return the ticked choices; nothing, where there is nothing to tick."""
-    choices = {"choices": [entry.tag for entry in picture.given]}
+    choices = {"choices": [entry.tag for entry in image.given]}
     answer = {"from_name": CONTROL, "to_name": OBJECT, "type": "choices", "value": choices}
-    return [answer] if picture.given else []
+    return [answer] if image.given else []
 
 
-def _check_files(pictures: Sequence[Picture]) -> None:
-    if pictures and re.fullmatch(r"number \d+", pictures[0].name):
-        raise TagspreadError("the run was trained on arrays, so that no other program could find its pictures.")
+def _check_files(images: Sequence[PseudoLabeledImage]) -> None:
+    if images and re.fullmatch(r"number \d+", images[0].name):
+        raise TagspreadError("the run was trained on arrays, so that no other program could find its images.")
 
 
-def labelling_interface(classes: Sequence[str]) -> str:
-    """Return the labelling interface that the tasks are made for, to be pasted into the project's settings.
+def labeling_interface(classes: Sequence[str]) -> str:
+    """Return the labeling interface that the tasks are made for, to be pasted into the project's settings.
 
-    >>> print(labelling_interface(["cats & dogs"]))
+    >>> print(labeling_interface(["cats & dogs"]))
     <View>
       <Image name="image" value="$image"/>
       <Choices name="tags" toName="image" choice="multiple">
@@ -80,23 +78,25 @@ def labelling_interface(classes: Sequence[str]) -> str:
     )
 
 
-def fiftyone_labels(pictures: Sequence[Picture], classes: Sequence[str]) -> dict[str, Any]:
-    """Return the ``labels.json`` of a FiftyOneImageClassificationDataset: pictures without suffix, lists of labels.
+def fiftyone_labels(images: Sequence[PseudoLabeledImage], classes: Sequence[str]) -> dict[str, Any]:
+    """Return the ``labels.json`` of a FiftyOneImageClassificationDataset: images without suffix, lists of labels.
 
     >>> from tagspread.run.pseudo_labels import Entry
-    >>> fiftyone_labels([Picture("sub/a.jpg", [Entry("cat", 1.0, 0.9, 3, 0)])], ["cat", "dog"])["labels"]
+    >>> fiftyone_labels([PseudoLabeledImage("sub/a.jpg", [Entry("cat", 1.0, 0.9, 3, 0)])], ["cat", "dog"])["labels"]
     {'sub/a': [{'label': 0, 'confidence': 0.9, 'attributes': {'rank': 3, 'flips': 0}}]}
     """
-    _check_files(pictures)
+    _check_files(images)
     number = {name: k for k, name in enumerate(classes)}
-    if foreign := {entry.tag for picture in pictures for entry in picture.given} - number.keys():
-        raise TagspreadError(f"the ledger has the tag {min(foreign)!r}, which the run does not know; it was changed.")
+    if foreign := {entry.tag for image in images for entry in image.given} - number.keys():
+        raise TagspreadError(
+            f"the pseudo-labels have the tag {min(foreign)!r}, which the run does not know; it was changed."
+        )
     labels: dict[str, Any] = {}
-    for picture in pictures:
-        key = PurePosixPath(picture.name).with_suffix("").as_posix()
+    for image in images:
+        key = PurePosixPath(image.name).with_suffix("").as_posix()
         if key in labels:
             raise TagspreadError(
-                f"{picture.name} and another picture differ in the suffix only, which FiftyOne leaves out; rename one."
+                f"{image.name} and another image differ in the suffix only, which FiftyOne leaves out; rename one."
             )
         labels[key] = [
             {
@@ -104,25 +104,28 @@ def fiftyone_labels(pictures: Sequence[Picture], classes: Sequence[str]) -> dict
                 "confidence": entry.score,
                 "attributes": {"rank": entry.rank, "flips": entry.flips},
             }
-            for entry in picture.given
+            for entry in image.given
         ]
     return {"classes": list(classes), "labels": labels}
 
 
 def write_label_studio(
-    file: Path, pictures: Sequence[Picture], classes: Sequence[str], run: str, prefix: str | None, most: int | None
+    file: Path,
+    images: Sequence[PseudoLabeledImage],
+    classes: Sequence[str],
+    run: str,
+    prefix: str | None,
+    most: int | None,
 ) -> int:
-    """Write tasks and, beside them, their labelling interface; return how many tasks."""
-    tasks = label_studio_tasks(
-        pictures, f"tagspread {run}", prefix=LOCAL_FILES if prefix is None else prefix, most=most
-    )
+    """Write tasks and, beside them, their labeling interface; return how many tasks."""
+    tasks = label_studio_tasks(images, f"tagspread {run}", prefix=LOCAL_FILES if prefix is None else prefix, most=most)
     write_text(file, as_json(tasks))
-    write_text(interface_file(file), labelling_interface(classes))
+    write_text(interface_file(file), labeling_interface(classes))
     return len(tasks)
 
 
 def interface_file(tasks: Path) -> Path:
-    """Return where the labelling interface of tasks is written."""
+    """Return where the labeling interface of tasks is written."""
     return tasks.with_suffix(".xml")
 
 

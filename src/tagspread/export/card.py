@@ -24,17 +24,17 @@ from tagspread.train.gain import gain_in_words
 
 CARD = "README.md"
 TEMPLATE = "card.md.j2"
-PARTS = {"test": "test pictures", "held_out": "labelled pictures that were held out"}
+PARTS = {"test": "test images", "held_out": "labeled images that were held out"}
 UNTOLD: dict[str, Any] = {"chosen_on": None, "classes_with_pooled_threshold": [], "classes_never_chosen": []}
 
 
 class Measured(NamedTuple):
-    """The mean average precision on some pictures, in 0..1, with the ends of its 90 % interval."""
+    """The mean average precision on some images, in 0..1, with the ends of its 90 % interval."""
 
     value: float
     low: float | None
     high: float | None
-    pictures: int
+    images: int
     words: str
 
 
@@ -77,7 +77,7 @@ def read_figures(file: str | Path, classes: tuple[str, ...]) -> dict[str, Any]:
     try:
         figures = json.loads(Path(file).read_text(encoding="utf-8"))
         names = tuple(one["name"] for one in figures["classes"])
-        wanted = ("map", "map_low", "map_high", "pictures", "decisions", "calibration_error", "absent", "trained_on")
+        wanted = ("map", "map_low", "map_high", "images", "decisions", "calibration_error", "absent", "trained_on")
         missing = [name for name in wanted if name not in figures]
     except FileNotFoundError:
         raise TagspreadError(f"there is no file {file}.") from None
@@ -96,18 +96,18 @@ def read_figures(file: str | Path, classes: tuple[str, ...]) -> dict[str, Any]:
 def _measured(told: Told | None, judged: dict[str, Any] | None) -> list[Measured]:
     found = []
     if judged is not None and judged["map"] is not None:
-        words = "labelled pictures, by tagspread evaluate"
-        found.append(Measured(judged["map"], judged["map_low"], judged["map_high"], judged["pictures"], words))
+        words = "labeled images, by tagspread evaluate"
+        found.append(Measured(judged["map"], judged["map_low"], judged["map_high"], judged["images"], words))
     for part, words in PARTS.items():
         known = None if told is None else told.metrics.get(part)
         if known and known.get("mAP") is not None:
             low, high = known.get("interval_90") or (None, None)
-            found.append(Measured(known["mAP"], low, high, known.get("pictures", 0), words))
+            found.append(Measured(known["mAP"], low, high, known.get("images", 0), words))
     return found
 
 
 def _gain(told: Told | None) -> str | None:
-    """Return whether the untagged pictures helped, if the run measured that."""
+    """Return whether the untagged images helped, if the run measured that."""
     if told is None or not {"difference", "left_out"} & set(told.metrics.get("gain", {})):
         return None
     words = str(gain_in_words(told.metrics, advise=False))
@@ -117,12 +117,12 @@ def _gain(told: Told | None) -> str | None:
 def _data(told: Told | None) -> dict[str, Any]:
     """Return how much was trained on, and how long; None where the run no longer tells."""
     if told is None:
-        return {"labelled": None, "pile": None, "learnt_from_pile": False, "length": None}
+        return {"labeled": None, "unlabeled": None, "learnt_from_unlabeled": False, "length": None}
     trained = find_known(told).trained
     return {
-        "labelled": None if trained is None else len(trained),
-        "pile": None if told.pile is None else told.pile.size,
-        "learnt_from_pile": told.learnt_from_pile,
+        "labeled": None if trained is None else len(trained),
+        "unlabeled": None if told.unlabeled is None else told.unlabeled.size,
+        "learnt_from_unlabeled": told.learnt_from_unlabeled,
         "length": length(told) if told.log else None,
     }
 

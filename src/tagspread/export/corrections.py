@@ -15,9 +15,9 @@ class Merged(NamedTuple):
     """What came together.
 
     Attributes:
-        known: how many pictures of the run's own labels.
+        known: how many images of the run's own labels.
         new: how many of the corrected ones.
-        new_tags: what the run did not know; nobody looked for them in its own pictures, so there they are unknown.
+        new_tags: what the run did not know; nobody looked for them in its own images, so there they are unknown.
     """
 
     known: int
@@ -29,7 +29,7 @@ def merge_corrected(run: str | Path, corrected: Path, out: Path, *, overwrite: b
     """Write the run's labels and a corrected export into one new table.
 
     Args:
-        run: folder of the run, which says where its pictures and labels are.
+        run: folder of the run, which says where its images and labels are.
         corrected: what Label Studio exported.
         out: the table to write.
         overwrite: replace a table that is there; never one of those that are merged.

@@ -1,6 +1,6 @@
 """``tagspread export RUN --hub DIR``: a folder to hand on or to upload: weights, class names, thresholds, a model card.
 
-``ts.load(DIR)`` reads it as it reads a run. Where the pictures lay on the machine that trained is nobody's business, so
+``ts.load(DIR)`` reads it as it reads a run. Where the images lay on the machine that trained is nobody's business, so
 paths stay behind; what was there before in the folder, such as the files of a repository, stays there.
 """
 
@@ -100,8 +100,8 @@ def _config(artefact: Artefact, settings: dict[str, Any]) -> dict[str, Any]:
 
 def _check_same(tagger: Tagger, fresh: Path) -> None:
     """Raise unless the new folder can be loaded and says what the run says."""
-    pictures = generated()
-    before, after = (one.predict(pictures) for one in (tagger, load(fresh, device="cpu")))
+    images = generated()
+    before, after = (one.predict(images) for one in (tagger, load(fresh, device="cpu")))
     same = np.array_equal(before.probabilities, after.probabilities, equal_nan=True)
     if not (same and (before.chosen == after.chosen).all()):
         raise TagspreadError("what was written does not answer as the run does, so it was not kept; is the disk sound?")

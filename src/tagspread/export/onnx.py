@@ -1,6 +1,6 @@
-"""``tagspread export RUN --onnx FILE``: one file that takes pictures and gives probabilities, without PyTorch.
+"""``tagspread export RUN --onnx FILE``: one file that takes images and gives probabilities, without PyTorch.
 
-The graph holds all there is between the bytes of a picture and the probability of a tag: resizing, normalisation, the
+The graph holds all there is between the bytes of a image and the probability of a tag: resizing, normalization, the
 network, and the calibration. Class names and thresholds are in its metadata. A file is kept only if it answers as the
 run does.
 """
@@ -32,8 +32,8 @@ OPSET = 18  # read by every ONNX Runtime since 1.14
 INSTALL = "ONNX needs onnx, onnxruntime and onnxscript; run: pip install 'tagspread[onnx]'"
 
 
-class PicturesToProbabilities(nn.Module):
-    """Pictures (B x H x W x 3, uint8, any size) to calibrated probabilities (B x classes)."""
+class ImagesToProbabilities(nn.Module):
+    """Images (B x H x W x 3, uint8, any size) to calibrated probabilities (B x classes)."""
 
     def __init__(self, tagger: Tagger) -> None:
         super().__init__()
@@ -43,9 +43,9 @@ class PicturesToProbabilities(nn.Module):
         self.slope: Tensor
         self.intercept: Tensor
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        """Return a probability per picture and class."""
-        sized = resize(pictures.permute(0, 3, 1, 2), *self.shape[1:])
+    def forward(self, images: Tensor) -> Tensor:
+        """Return a probability per image and class."""
+        sized = resize(images.permute(0, 3, 1, 2), *self.shape[1:])
         return torch.sigmoid(self.network(sized) * self.slope + self.intercept)
 
 
@@ -57,11 +57,11 @@ def export_onnx(
     Args:
         run: the run's folder.
         file: a new file ending in ``.onnx``.
-        images: a folder of pictures to compare on; by default those that the run was trained on.
+        images: a folder of images to compare on; by default those that the run was trained on.
         overwrite: replace a file that is there.
 
     Returns:
-        On which pictures both were compared, and how far apart they are.
+        On which images both were compared, and how far apart they are.
     """
     path = Path(file)
     _check_file(path, overwrite)
@@ -99,7 +99,7 @@ def _graph(tagger: Tagger) -> bytes:
     """Return the whole file: graph, weights, metadata."""
     from onnx.helper import set_model_props
 
-    whole = PicturesToProbabilities(tagger).eval()
+    whole = ImagesToProbabilities(tagger).eval()
     example = torch.zeros((2, 48, 40, 3), dtype=torch.uint8)  # sizes that are all different, and none of them special
     sides = {place: torch.export.Dim(name) for place, name in enumerate(("batch", "height", "width"))}
     with _silence():
@@ -108,9 +108,9 @@ def _graph(tagger: Tagger) -> bytes:
                 whole,
                 (example,),
                 dynamo=True,
-                dynamic_shapes={"pictures": sides},
+                dynamic_shapes={"images": sides},
                 opset_version=OPSET,
-                input_names=["pictures"],
+                input_names=["images"],
                 output_names=["probabilities"],
                 external_data=False,
                 verbose=False,

@@ -11,7 +11,7 @@ pixel or one old one, whichever is wider, in whole multiples of :math:`2^{-22}`:
 Each row of pixels comes first, then each column, and both results are rounded to bytes. ONNX has a resizing of its own,
 but what that does with bytes is left to each runtime. Whole numbers in double precision add up to the same in any
 order, so every runtime gets the bytes that Pillow gets. Only Pillow 13 and later may begin with the columns where a
-picture shrinks much more in height than in width; then some bytes differ by one.
+image shrinks much more in height than in width; then some bytes differ by one.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def triangles(old: int, new: int) -> Tensor:
     return (heights / heights.sum(1, keepdim=True) * ONE + 0.5).floor()
 
 
-def resize(pictures: Tensor, height: int, width: int) -> Tensor:
-    """Return uint8 pictures (B x C x H x W) in another size, as Pillow's BILINEAR does.
+def resize(images: Tensor, height: int, width: int) -> Tensor:
+    """Return uint8 images (B x C x H x W) in another size, as Pillow's BILINEAR does.
 
     >>> resize(torch.tensor([[[[0, 0, 100, 100]]]], dtype=torch.uint8), 1, 2).tolist()
     [[[[14, 86]]]]
     """
-    rows = _bytes(pictures.double() @ triangles(pictures.shape[3], width).T)
-    return _bytes(triangles(pictures.shape[2], height) @ rows).to(torch.uint8)
+    rows = _bytes(images.double() @ triangles(images.shape[3], width).T)
+    return _bytes(triangles(images.shape[2], height) @ rows).to(torch.uint8)
 
 
 def _bytes(sums: Tensor) -> Tensor:

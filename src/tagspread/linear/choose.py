@@ -1,13 +1,14 @@
-r"""Choose the settings on the labelled part alone, by cross-validation; "leave the pile out" is one of the choices.
+r"""Choose the settings by cross-validation on the labeled rows; leaving the unlabeled set out is one of them.
 
-The labelled rows are dealt into folds, class by class. Each fold in turn is hidden, the rounds run on the rest and the
-pile, and the hidden rows are scored: the mean over classes and folds of the average precision says how good a setting
-is. One thing is chosen after the other: the penalty, then how the pile is labelled, then the penalty and the weight
-with the pile. Figures of a few rows are noisy, and the best of many noisy figures is often a lucky one. So the pile is
+The labeled rows are dealt into folds, class by class. Each fold in turn is hidden, the rounds run on the rest and the
+unlabeled set, and the hidden rows are scored: the mean over classes and folds of the average precision says how good a
+setting is. One thing is chosen after the other: the penalty, then how the unlabeled set is labeled, then the penalty
+and the weight with the unlabeled set. Figures of a few rows are noisy, and the best of many noisy figures is often a
+lucky one. So the unlabeled set is
 left out unless it clearly helps, and what is usual stays unless something else is much better: with :math:`d_f` the
 gain in fold f of F,
 
-.. math:: \bar d > e \, \mathrm{sd}(d) / \sqrt F, \qquad e = 1 \text{ for the pile, } 2 \text{ for the rest.}
+.. math:: \bar d > e \, \mathrm{sd}(d) / \sqrt F, \qquad e = 1 \text{ for the unlabeled, } 2 \text{ for the rest.}
 
 Each fold is judged by itself: scores of different heads are not ranked together.
 """
@@ -40,17 +41,18 @@ class Grid:
     """What is tried; the first of each is the usual one.
 
     Attributes:
-        ridges: penalties for the labelled part alone, for features of unit variance.
-        pile_ridges: penalties with the pile, which gives more to lean on.
-        pile_weights: of a row of the pile; 0 among them means that the pile has to prove its worth.
+        ridges: penalties for the labeled part alone, for features of unit variance.
+        unlabeled_ridges: penalties with the unlabeled set, which gives more to lean on.
+        unlabeled_weights: of a row of the unlabeled set; 0 among them means that the unlabeled set has to prove its
+            worth.
     """
 
     ridges: tuple[float, ...] = (0.3, 1.0, 3.0, 0.1, 0.03)
-    pile_ridges: tuple[float, ...] = (0.02, 0.1)
-    pile_weights: tuple[float, ...] = (1.0, 0.1, 0.0)
+    unlabeled_ridges: tuple[float, ...] = (0.02, 0.1)
+    unlabeled_weights: tuple[float, ...] = (1.0, 0.1, 0.0)
 
     def __post_init__(self) -> None:
-        for name in ("ridges", "pile_ridges", "pile_weights"):
+        for name in ("ridges", "unlabeled_ridges", "unlabeled_weights"):
             values = getattr(self, name)
             if not values or not all(math.isfinite(value) and value >= 0 for value in values):
                 raise TagspreadError(f"{name} is {values}; give at least one number, none below 0.")
@@ -86,8 +88,8 @@ class Choice:
 
     Attributes:
         settings: the best.
-        trials: all that were tried; none if there are too few labelled rows to hide any.
-        out_of_fold: logits of labelled rows by heads that had not seen them.
+        trials: all that were tried; none if there are too few labeled rows to hide any.
+        out_of_fold: logits of labeled rows by heads that had not seen them.
         labels: of the same rows.
     """
 
@@ -121,7 +123,7 @@ def intervals_of(method: Method) -> tuple[Method, ...]:
 def choose(
     known: Rows,
     y: Tensor,
-    pile: Rows,
+    unlabeled: Rows,
     methods: Sequence[Method],
     *,
     head: Head,
@@ -132,32 +134,34 @@ def choose(
     max_rounds: int = 5,
     most_rows: int = 20_000,
 ) -> Choice:
-    """Return the settings that do best on labelled rows that were hidden.
+    """Return the settings that do best on labeled rows that were hidden.
 
     Args:
-        known: features of the labelled rows.
+        known: features of the labeled rows.
         y: their labels, on the same device.
-        pile: features of the unlabelled rows.
-        methods: how the pile may be labelled.
+        unlabeled: features of the unlabeled rows.
+        methods: how the unlabeled set may be labeled.
         head: what is fitted.
         classes: the tags' names.
         grid: the penalties and weights to try.
-        folds: into how many parts the labelled rows are dealt.
-        seed: of the dealing, and of the sample of the pile.
+        folds: into how many parts the labeled rows are dealt.
+        seed: of the dealing, and of the sample of the unlabeled set.
         max_rounds: of each trial.
-        most_rows: a larger pile, or more labelled rows, are represented by a sample of that many, which weighs as much
-            against the others as all of them.
+        most_rows: a larger unlabeled set, or more labeled rows, are represented by a sample of that many, which weighs
+            as much against the others as all of them.
     """
     grid = grid or Grid()
-    usual = Settings(methods[0], grid.ridges[0], grid.pile_ridges[0], grid.pile_weights[0])
-    ratio = len(pile) / len(known)
+    usual = Settings(methods[0], grid.ridges[0], grid.unlabeled_ridges[0], grid.unlabeled_weights[0])
+    ratio = len(unlabeled) / len(known)
     known, y = _sample(known, most_rows, seed, y)
-    pile, _ = _sample(pile, most_rows, seed, y.new_empty(len(pile), 0))
-    thinned = ratio * len(known) / max(1, len(pile))  # a row of the sample stands for so many, against labelled ones
+    unlabeled, _ = _sample(unlabeled, most_rows, seed, y.new_empty(len(unlabeled), 0))
+    thinned = (
+        ratio * len(known) / max(1, len(unlabeled))
+    )  # a row of the sample stands for so many, against labeled ones
     dealt = _deal(known, y, min(folds, len(y)), seed)
     if not dealt:
-        return Choice(replace(usual, pile_weight=min(grid.pile_weights)))
-    search = _Search(dealt, y, pile, usual, head.coarse(), classes, min(max_rounds, TRIAL_ROUNDS), thinned)
+        return Choice(replace(usual, unlabeled_weight=min(grid.unlabeled_weights)))
+    search = _Search(dealt, y, unlabeled, usual, head.coarse(), classes, min(max_rounds, TRIAL_ROUNDS), thinned)
     best = search.best(grid, methods)
     return Choice(best.settings, tuple(search.trials), best.out_of_fold, y.cpu())
 
@@ -168,7 +172,7 @@ class _Search:
 
     dealt: Sequence[_Fold]
     y: Tensor
-    pile: Rows
+    unlabeled: Rows
     usual: Settings
     head: Head
     classes: Sequence[str]
@@ -177,18 +181,18 @@ class _Search:
     trials: list[Trial] = field(default_factory=list)
 
     def best(self, grid: Grid, methods: Sequence[Method]) -> Trial:
-        """Return the best trial: penalty first, then with the pile interval, penalty and weight, one by one."""
-        labelled_only = _settle([self._alone(ridge) for ridge in grid.ridges])
-        weights = [weight for weight in grid.pile_weights if weight > 0]
-        if not (len(self.pile) and weights and methods[0].uses_pile):
-            return labelled_only
-        first = Settings(methods[0], labelled_only.settings.ridge, grid.pile_ridges[0], weights[0])
+        """Return the best trial: choose the penalty, then interval, penalty and weight with the unlabeled set."""
+        labeled_only = _settle([self._alone(ridge) for ridge in grid.ridges])
+        weights = [weight for weight in grid.unlabeled_weights if weight > 0]
+        if not (len(self.unlabeled) and weights and methods[0].uses_unlabeled):
+            return labeled_only
+        first = Settings(methods[0], labeled_only.settings.ridge, grid.unlabeled_ridges[0], weights[0])
         best = _settle([self._together(replace(first, method=method)) for method in methods])
-        ridges, others = grid.pile_ridges[1:], weights[1:]
-        best = _settle([best, *(self._together(replace(best.settings, pile_ridge=ridge)) for ridge in ridges)])
-        best = _settle([best, *(self._together(replace(best.settings, pile_weight=weight)) for weight in others)])
-        if 0 in grid.pile_weights and not best.above(labelled_only, errors=1):
-            return labelled_only
+        ridges, others = grid.unlabeled_ridges[1:], weights[1:]
+        best = _settle([best, *(self._together(replace(best.settings, unlabeled_ridge=ridge)) for ridge in ridges)])
+        best = _settle([best, *(self._together(replace(best.settings, unlabeled_weight=weight)) for weight in others)])
+        if 0 in grid.unlabeled_weights and not best.above(labeled_only, errors=1):
+            return labeled_only
         return best
 
     def _alone(self, ridge: float) -> Trial:
@@ -196,18 +200,20 @@ class _Search:
             nearest = min(fold.probes, key=lambda known_ridge: abs(math.log(known_ridge / ridge)), default=None)
             start = None if nearest is None or not self.head.convex else fold.probes[nearest]
             fold.probes[ridge] = layers = probe(fold.rows, fold.y, ridge, self.head, start)
-            for _ in range(0 if self.head.convex else self.rounds):  # as long as others are fitted with the pile
+            for _ in range(
+                0 if self.head.convex else self.rounds
+            ):  # as long as others are fitted with the unlabeled set
                 layers = probe(fold.rows, fold.y, ridge, self.head, layers)
             return layers
 
-        return self._try(replace(self.usual, ridge=ridge, pile_weight=0.0), fit)
+        return self._try(replace(self.usual, ridge=ridge, unlabeled_weight=0.0), fit)
 
     def _together(self, settings: Settings) -> Trial:
-        as_heavy = replace(settings, pile_weight=settings.pile_weight * self.thinned)
+        as_heavy = replace(settings, unlabeled_weight=settings.unlabeled_weight * self.thinned)
         how: dict[str, Any] = {"head": self.head, "classes": self.classes, "max_rounds": self.rounds}
 
         def fit(fold: _Fold) -> Layers:
-            return spread(fold.rows, fold.y, self.pile, as_heavy, fold.probes[settings.ridge], **how).layers
+            return spread(fold.rows, fold.y, self.unlabeled, as_heavy, fold.probes[settings.ridge], **how).layers
 
         return self._try(settings, fit)
 

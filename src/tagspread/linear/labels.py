@@ -1,4 +1,4 @@
-"""A label matrix with gaps, as a user has it: which rows are labelled, which are the pile, what classes there are."""
+"""A label matrix with gaps: which rows are labeled, which are unlabeled, what classes there are."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Labels:
         y: rows x classes: 1, 0, -1 unknown, int8.
         classes: the columns' names, or their numbers.
         known: rows of which at least one label is known.
-        pile: the other rows.
+        unlabeled: the other rows.
         dtype: of the matrix as it was given, for predictions of the same kind.
     """
 
     y: np.ndarray
     classes: np.ndarray
     known: np.ndarray
-    pile: np.ndarray
+    unlabeled: np.ndarray
     dtype: np.dtype[Any]
 
     @property
@@ -44,7 +44,7 @@ def read_labels(given: Any, rows: int | None = None, purpose: str = "learn from"
         purpose: what the labels are needed for.
 
     >>> labels = read_labels([[1, 0], [-1, -1], [-1, 1]])
-    >>> labels.known.tolist(), labels.pile.tolist(), labels.names
+    >>> labels.known.tolist(), labels.unlabeled.tolist(), labels.names
     ([0, 2], [1], ('0', '1'))
     """
     if given is None:
@@ -69,7 +69,7 @@ def read_labels(given: Any, rows: int | None = None, purpose: str = "learn from"
     any_known = (y >= 0).any(axis=1)
     if not any_known.any():
         raise TagspreadError(
-            f"no row of Y is labelled: all {len(y)} rows are -1, so there is nothing to {purpose}; give a few labelled "
+            f"no row of Y is labeled: all {len(y)} rows are -1, so there is nothing to {purpose}; give a few labeled "
             "rows per class. (In cross-validation, shuffle: every fold needs some, as in KFold(5, shuffle=True).)"
         )
     return Labels(y, classes, np.flatnonzero(any_known), np.flatnonzero(~any_known), values.dtype)

@@ -85,7 +85,7 @@ def loss_and_slope(parts: Sequence[Part], flat: Tensor, ridge: float) -> tuple[T
 def fit_logistic(
     features: Tensor, labels: Tensor, start: Tensor, ridge: float, entry_weight: Tensor | None = None
 ) -> Tensor:
-    """Return the weights (classes x features + 1, the last is the bias) that minimise the loss, from ``start``.
+    """Return the weights (classes x features + 1, the last is the bias) that minimize the loss, from ``start``.
 
     Args:
         features: rows x features, or views x rows x features; every view of a row has the row's labels.

@@ -27,20 +27,20 @@ def make_methods(method: str | Method) -> tuple[Method, ...]:
     check_method(made)
     if made.share_apart:
         raise TagspreadError(
-            f"{type(made).__name__} sets {made.share_apart:g} of the labelled rows apart, which is not done here; give "
+            f"{type(made).__name__} sets {made.share_apart:g} of the labeled rows apart, which is not done here; give "
             "apart=0."
         )
     return intervals_of(made) if isinstance(method, str) else (made,)
 
 
-def make_grid(ridge: float | str, pile_weight: float | str) -> Grid:
+def make_grid(ridge: float | str, unlabeled_weight: float | str) -> Grid:
     """Return what is tried: everything where an option is ``"auto"``, else the value given."""
     grid = Grid()
     if ridge != "auto":
         penalty = _number("ridge", ridge)
-        grid = replace(grid, ridges=(penalty,), pile_ridges=(penalty / 5, penalty))
-    if pile_weight != "auto":
-        grid = replace(grid, pile_weights=(_number("pile_weight", pile_weight, zero=True),))
+        grid = replace(grid, ridges=(penalty,), unlabeled_ridges=(penalty / 5, penalty))
+    if unlabeled_weight != "auto":
+        grid = replace(grid, unlabeled_weights=(_number("unlabeled_weight", unlabeled_weight, zero=True),))
     return grid
 
 

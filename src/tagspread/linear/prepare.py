@@ -16,7 +16,7 @@ from tagspread.linear.rows import DenseRows, Rows, SparseRows
 
 ROWS_AT_ONCE = 16_384
 FARTHEST = 10.0  # spreads from 0, where nothing is taken off; divided by its spread, such a feature would drown others
-LENGTH = 10.0  # rows that are not standardised get this length on average, so that penalties mean much the same
+LENGTH = 10.0  # rows that are not standardized get this length on average, so that penalties mean much the same
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Scaling:
 
     @classmethod
     def of(cls, matrices: list[Any], *, standardize: bool) -> Scaling:
-        """Look at all rows, labelled or not.
+        """Look at all rows, labeled or not.
 
         Args:
             matrices: dense arrays, or scipy matrices of compressed rows.
             standardize: bring each feature of dense rows to mean 0 and variance 1. Features of sparse rows are divided
-                by their spread and then, like all that are not standardised, by one number. Sparse rows of one
+                by their spread and then, like all that are not standardized, by one number. Sparse rows of one
                 common length, such as those of TF-IDF, are only divided by that: a rare word would outweigh all others.
         """
         width, count = matrices[0].shape[1], sum(matrix.shape[0] for matrix in matrices)

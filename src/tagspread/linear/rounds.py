@@ -1,8 +1,8 @@
-r"""Rounds on features: fit the labelled part, score the pile, let the method label it, fit both, and again.
+r"""Rounds on features: fit the labeled part, score the unlabeled set, let the method label it, fit both, and again.
 
-.. math:: W_0 = \arg\min L(\text{labelled}), \qquad
-          T_r = \mathrm{method}(\mathrm{scores}(\text{pile}, W_{r-1})), \qquad
-          W_r = \arg\min L(\text{labelled}) + s\, L(\text{pile}, T_r)
+.. math:: W_0 = \arg\min L(\text{labeled}), \qquad
+          T_r = \mathrm{method}(\mathrm{scores}(\text{unlabeled}, W_{r-1})), \qquad
+          W_r = \arg\min L(\text{labeled}) + s\, L(\text{unlabeled}, T_r)
 
 each fit starting from the last one, until the targets stop moving.
 """
@@ -20,32 +20,32 @@ from torch import Tensor
 from tagspread.errors import TagspreadError
 from tagspread.linear.heads import Head, Layers, Part, scores
 from tagspread.linear.rows import Rows
-from tagspread.methods.base import Labelled, Method, SetApart, State, Targets, check_targets
+from tagspread.methods.base import Labeled, Method, SetApart, State, Targets, check_targets
 
 # what a method may not have rewritten if scores are all it needs
-_BEYOND_SCORES = ("step_targets", "loss", "loss_labelled", "network", "begin_pile", "show", "own_step")
+_BEYOND_SCORES = ("step_targets", "loss", "loss_labeled", "network", "begin_unlabeled", "show", "own_step")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is chosen on the labelled part.
+    """What is chosen on the labeled part.
 
     Attributes:
-        method: how the pile is labelled.
-        ridge: penalty on the weights when the labelled part is fitted alone.
-        pile_ridge: the same for fits with the pile, which give more to lean on.
-        pile_weight: importance of a row of the pile beside a labelled one; 0 leaves the pile out.
+        method: how the unlabeled set is labeled.
+        ridge: penalty on the weights when the labeled part is fitted alone.
+        unlabeled_ridge: the same for fits with the unlabeled set, which give more to lean on.
+        unlabeled_weight: importance of a row of the unlabeled set beside a labeled one; 0 leaves the unlabeled set out.
     """
 
     method: Method
     ridge: float = 0.1
-    pile_ridge: float = 0.02
-    pile_weight: float = 1.0
+    unlabeled_ridge: float = 0.02
+    unlabeled_weight: float = 1.0
 
     @property
-    def uses_pile(self) -> bool:
-        """Whether the pile takes any part."""
-        return self.method.uses_pile and self.pile_weight > 0
+    def uses_unlabeled(self) -> bool:
+        """Whether the unlabeled set takes any part."""
+        return self.method.uses_unlabeled and self.unlabeled_weight > 0
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Fitted:
 
     Attributes:
         layers: the head.
-        targets: what the pile was last labelled with; None if it took no part.
-        settled: for each row of the pile, the round that last changed its targets.
+        targets: what the unlabeled set was last labeled with; None if it took no part.
+        settled: for each row of the unlabeled set, the round that last changed its targets.
         log: one entry per round.
     """
 
@@ -73,18 +73,18 @@ def check_method(method: Method) -> None:
     ]
     if rewritten or method.per_step or getattr(method, "on_features", False):
         raise TagspreadError(
-            f"{name} needs a network that is trained on pictures, which a head on features is not; "
+            f"{name} needs a network that is trained on images, which a head on features is not; "
             "on features take a method that labels from scores alone, such as 'cap'."
         )
-    if method.labelled_loss not in (None, "bce"):
+    if method.labeled_loss not in (None, "bce"):
         raise TagspreadError(
-            f"{name} is defined by the loss {method.labelled_loss!r}, but on features the loss is cross-entropy; "
-            "take 'bce' for the labelled part alone."
+            f"{name} is defined by the loss {method.labeled_loss!r}, but on features the loss is cross-entropy; "
+            "take 'bce' for the labeled part alone."
         )
 
 
 def probe(known: Rows, y: Tensor, ridge: float, head: Head, start: Layers | None = None) -> Layers:
-    """Return the head fitted on the labelled rows alone."""
+    """Return the head fitted on the labeled rows alone."""
     constant = constant_classes(y)
     if start is None:
         start = head.start(known.width, y.shape[1], known.device)
@@ -98,7 +98,7 @@ def probe(known: Rows, y: Tensor, ridge: float, head: Head, start: Layers | None
 def spread(
     known: Rows,
     y: Tensor,
-    pile: Rows,
+    unlabeled: Rows,
     settings: Settings,
     start: Layers,
     *,
@@ -110,33 +110,34 @@ def spread(
     apart: Tensor | None = None,
     watch: Callable[[int, Targets, Tensor], None] | None = None,
 ) -> Fitted:
-    """Let the labels spread to the pile, in rounds.
+    """Let the labels spread to the unlabeled set, in rounds.
 
     Args:
-        known: features of the labelled rows.
+        known: features of the labeled rows.
         y: their labels, on the device of the features: 1, 0, -1 unknown.
-        pile: features of the unlabelled rows, in the same views.
-        settings: the method, the penalties and the weight of the pile.
-        start: the head fitted on the labelled rows alone (:func:`probe`).
+        unlabeled: features of the unlabeled rows, in the same views.
+        settings: the method, the penalties and the weight of the unlabeled set.
+        start: the head fitted on the labeled rows alone (:func:`probe`).
         head: what is fitted.
         classes: the tags' names.
         max_rounds: at most so many.
-        tolerance: the share of the pile's entries that may still move when it is called done.
+        tolerance: the share of the unlabeled set's entries that may still move when it is called done.
         state: the method's, if it has been started already.
-        apart: the labels of the last rows of the pile, if those were set apart from the labelled ones to judge by.
-        watch: is shown each round's number, targets and scores of the pile.
+        apart: the labels of the last rows of the unlabeled set, if those were set apart from the labeled ones to judge
+            by.
+        watch: is shown each round's number, targets and scores of the unlabeled set.
     """
-    if not settings.uses_pile or not len(pile):
+    if not settings.uses_unlabeled or not len(unlabeled):
         return Fitted(start)
     method, constant = settings.method, constant_classes(y)
-    stand = Labelled(y=y.cpu(), classes=tuple(classes), epochs=max_rounds, pile_size=len(pile))
+    stand = Labeled(y=y.cpu(), classes=tuple(classes), epochs=max_rounds, unlabeled_size=len(unlabeled))
     if state is None:
-        state = {name: value.to(pile.device) for name, value in method.start(stand).items()}
+        state = {name: value.to(unlabeled.device) for name, value in method.start(stand).items()}
     layers, before, log = start, None, []
-    settled = torch.zeros(len(pile), dtype=torch.int64)
+    settled = torch.zeros(len(unlabeled), dtype=torch.int64)
     for number in range(1, max_rounds + 1):
-        seen = scores(known, layers) if method.reads_labelled else None
-        found = scores(pile, layers)
+        seen = scores(known, layers) if method.reads_labeled else None
+        found = scores(unlabeled, layers)
         judged = None if apart is None else SetApart(apart, found[len(found) - len(apart) :])
         now = replace(stand, epoch=number - 1, scores=seen, apart=judged)
         method.new_epoch(now, state)
@@ -149,8 +150,8 @@ def spread(
         if watch is not None:
             watch(number, targets, found)
         settled[slice(None) if moved is None else moved.any(1).cpu()] = number
-        pile_part = Part(pile, _without(targets.labels, constant), targets.weight, settings.pile_weight)
-        layers = head.fit([Part(known, _without(y, constant)), pile_part], layers, settings.pile_ridge)
+        unlabeled_part = Part(unlabeled, _without(targets.labels, constant), targets.weight, settings.unlabeled_weight)
+        layers = head.fit([Part(known, _without(y, constant)), unlabeled_part], layers, settings.unlabeled_ridge)
         before = targets
         log.append({"round": number, "moved": share, "positives": int((targets.labels > 0.5).sum())})
     return Fitted(layers, before, settled, log)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.methods.adsh import ADSH
-from tagspread.methods.base import Labelled, Method, State, Targets
+from tagspread.methods.base import Labeled, Method, State, Targets
 from tagspread.methods.cap import CAP
 from tagspread.methods.d2l import D2L
 from tagspread.methods.dicap import DiCaP
@@ -21,7 +21,7 @@ from tagspread.methods.plc import PLC
 from tagspread.methods.supervised import ASL, BCE
 from tagspread.methods.top import Top1, TopK
 
-__all__ = ["METHODS", "Labelled", "Method", "State", "Targets", "find_method", "get_method"]
+__all__ = ["METHODS", "Labeled", "Method", "State", "Targets", "find_method", "get_method"]
 
 METHODS: dict[str, type[Method]] = {
     "bce": BCE,

@@ -1,7 +1,7 @@
 r"""ADSH (ICML 2022): every class lets through the same share of what it finds as the most frequent class does.
 
-Of class k, let :math:`C_k` be the probabilities of at least 1/2 on the pile, in falling order. The reference class r is
-the most frequent one of the labelled part; it keeps what reaches :math:`\tau_1`, a share :math:`\rho`:
+Of class k, let :math:`C_k` be the probabilities of at least 1/2 on the unlabeled set, in falling order. The reference
+class r is the most frequent one of the labeled part; it keeps what reaches :math:`\tau_1`, a share :math:`\rho`:
 
 .. math::
     \rho = \frac{|\{c \in C_r : c \ge \tau_1\}|}{|C_r|}, \qquad
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from tagspread.errors import check_choice
-from tagspread.methods.base import Labelled, Method, State, Targets, check_share
+from tagspread.methods.base import Labeled, Method, State, Targets, check_share
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ class ADSH(Method):
         check_share("threshold", self.threshold, least=0.5)  # it counts among what is found, from 1/2 on
         check_choice("negatives", self.negatives, ("all", "symmetric", "complement"))
 
-    def start(self, labelled: Labelled) -> State:
+    def start(self, labeled: Labeled) -> State:
         """Every class begins with the highest threshold."""
-        full = torch.full((len(labelled.classes),), self.threshold)
+        full = torch.full((len(labeled.classes),), self.threshold)
         return {"present": full, "absent": full.clone()}
 
-    def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
+    def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
         """Adapt the thresholds to this epoch's scores, then apply them."""
         f = scores.sigmoid()
-        shares = [c / n if n else 0.0 for c, n in zip(labelled.positives, labelled.known, strict=True)]
+        shares = [c / n if n else 0.0 for c, n in zip(labeled.positives, labeled.known, strict=True)]
         reference = shares.index(max(shares))
         self.adapt(f, reference, state["present"])
         if self.negatives == "symmetric":

@@ -1,17 +1,17 @@
-"""What a method is: a rule that turns a teacher's scores of the pile into targets.
+"""What a method is: a rule that turns a teacher's scores of the unlabeled set into targets.
 
 A method is a small frozen dataclass: its fields are its options, its verbs are called by the loop in this order:
 
-* ``start(labelled)`` once, for the state that must live through the run and be saved with it;
-* ``new_epoch(labelled, state)`` and ``targets(scores, labelled, state)`` at the start of every epoch, the latter for
-  the whole pile;
-* ``step_targets(scores, targets, labelled, state)`` at every step, if ``per_step`` is set, with fresh teacher scores of
-  the batch; the whole pile is then labelled once only, at the start;
-* ``loss(output, targets, loss, state)`` at every step, for the pile's part of the batch.
+* ``start(labeled)`` once, for the state that must live through the run and be saved with it;
+* ``new_epoch(labeled, state)`` and ``targets(scores, labeled, state)`` at the start of every epoch, the latter for
+  the whole unlabeled set;
+* ``step_targets(scores, targets, labeled, state)`` at every step, if ``per_step`` is set, with fresh teacher scores of
+  the batch; the whole unlabeled set is then labeled once only, at the start;
+* ``loss(output, targets, loss, state)`` at every step, for the unlabeled set's part of the batch.
 
 Most methods write one of them; ``methods/cap.py`` is the one to read first. A few methods are more than a rule; they
-bring a network of their own (``network``, ``begin_pile``) and what its answers to the labelled part cost
-(``loss_labelled``), or make a step in their own way (``own_step``).
+bring a network of their own (``network``, ``begin_unlabeled``) and what its answers to the labeled part cost
+(``loss_labeled``), or make a step in their own way (``own_step``).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ EntryLoss: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 class Targets(NamedTuple):
-    """What the pile is trained on.
+    """What the unlabeled set is trained on.
 
     Attributes:
         labels: 1, 0, -1 ignored, or soft targets between 0 and 1.
         weight: importance of each entry, if not all 1.
-        places: at a step, which rows of the pile the batch holds.
+        places: at a step, which rows of the unlabeled set the batch holds.
     """
 
     labels: Tensor
@@ -50,23 +50,23 @@ class Targets(NamedTuple):
 
 
 class SetApart(NamedTuple):
-    """Labelled items that are trained on without their labels, so that their scores are those of any new item."""
+    """Labeled items that are trained on without their labels, so that their scores are those of any new item."""
 
     y: Tensor
     scores: Tensor
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """What a method may know of the labelled part, and where training stands.
+class Labeled:
+    """What a method may know of the labeled part, and where training stands.
 
     Attributes:
         y: one row per item: 1, 0, -1 unknown.
         classes: the tags' names.
-        epoch: epochs with the pile so far.
-        epochs: epochs with the pile in all.
-        pile_size: how many items the pile has.
-        scores: the teacher's logits of these items, for methods with ``reads_labelled``.
+        epoch: epochs with the unlabeled set so far.
+        epochs: epochs with the unlabeled set in all.
+        unlabeled_size: how many items the unlabeled set has.
+        scores: the teacher's logits of these items, for methods with ``reads_labeled``.
         apart: items set apart, for methods that ask for some by ``share_apart``.
     """
 
@@ -74,7 +74,7 @@ class Labelled:
     classes: tuple[str, ...]
     epoch: int = 0
     epochs: int = 1
-    pile_size: int = 0
+    unlabeled_size: int = 0
     scores: Tensor | None = None
     apart: SetApart | None = None
     positives: list[int] = field(init=False)
@@ -95,7 +95,7 @@ class Labelled:
         if self.apart is not None:
             return self.apart.scores, self.apart.y.to(self.apart.scores.device)
         if self.scores is None:
-            raise TagspreadError("this method looks at the scores of the labelled part, and none were given.")
+            raise TagspreadError("this method looks at the scores of the labeled part, and none were given.")
         return self.scores, self.y.to(self.scores.device)
 
 
@@ -106,63 +106,63 @@ class StudentStep(Protocol):
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """What is saved with the run."""
 
-    def __call__(self, pictures: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
-        """Train on one batch: labelled rows first, then ``len(places)`` rows of the pile."""
+    def __call__(self, images: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
+        """Train on one batch: labeled rows first, then ``len(places)`` rows of the unlabeled set."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """Base of all methods: trains on the labelled part alone until a subclass says how to use the pile."""
+    """Base of all methods: trains on the labeled part alone until a subclass says how to use the unlabeled set."""
 
     summary: ClassVar[str] = ""
-    uses_pile: ClassVar[bool] = True
+    uses_unlabeled: ClassVar[bool] = True
     per_step: ClassVar[bool] = False
-    reads_labelled: ClassVar[bool] = False  # wants the teacher's scores of the labelled part, too
-    labelled_loss: ClassVar[str | None] = None  # a method that is defined by its loss names it
+    reads_labeled: ClassVar[bool] = False  # wants the teacher's scores of the labeled part, too
+    labeled_loss: ClassVar[str | None] = None  # a method that is defined by its loss names it
     shares_warmup: ClassVar[bool] = True  # may start from a warm-up that another method made
     on_features: ClassVar[bool] = False  # trains a head of its own on the frozen network's features
     recipe: ClassVar[dict[str, Any]] = {}  # settings it needs to be itself, unless the user says otherwise
 
     @property
     def share_apart(self) -> float:
-        """Which share of the labelled items is trained on without labels, to judge the teacher by."""
+        """Which share of the labeled items is trained on without labels, to judge the teacher by."""
         return 0.0
 
-    def start(self, labelled: Labelled) -> State:
+    def start(self, labeled: Labeled) -> State:
         """Return the state that lives through the run; it is saved and restored with the checkpoint."""
-        del labelled
+        del labeled
         return {}
 
-    def new_epoch(self, labelled: Labelled, state: State) -> None:
-        """Bring the state up to date for an epoch; the place for what rests on the labelled part alone."""
+    def new_epoch(self, labeled: Labeled, state: State) -> None:
+        """Bring the state up to date for an epoch; the place for what rests on the labeled part alone."""
 
-    def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
-        """Turn the teacher's logits of the whole pile (m x q, float32) into targets for one epoch."""
-        raise TagspreadError(f"{type(self).__name__} does not say how to label the pile; write its targets().")
+    def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
+        """Turn the teacher's logits of the whole unlabeled set (m x q, float32) into targets for one epoch."""
+        raise TagspreadError(f"{type(self).__name__} does not say how to label the unlabeled set; write its targets().")
 
-    def step_targets(self, scores: Tensor, targets: Targets, labelled: Labelled, state: State) -> Targets:
+    def step_targets(self, scores: Tensor, targets: Targets, labeled: Labeled, state: State) -> Targets:
         """Turn fresh teacher logits of one batch, and the targets it had last, into the targets of this step."""
-        del scores, labelled, state
+        del scores, labeled, state
         return targets
 
     def loss(self, output: Tensor, targets: Targets, loss: EntryLoss, state: State) -> Tensor:
-        """Return the pile's loss, entry by entry; the state may be changed in place."""
+        """Return the unlabeled set's loss, entry by entry; the state may be changed in place."""
         del state
         return loss(output, targets.labels, targets.weight)
 
-    def loss_labelled(self, output: Tensor, y: Tensor, weight: Tensor, loss: EntryLoss) -> Tensor:
-        """Return the labelled part's loss, entry by entry."""
+    def loss_labeled(self, output: Tensor, y: Tensor, weight: Tensor, loss: EntryLoss) -> Tensor:
+        """Return the labeled part's loss, entry by entry."""
         return loss(output, y, weight)
 
     def network(self, network: TagNet) -> TagNet:
         """Return the network that this method trains, made from the ordinary one."""
         return network
 
-    def begin_pile(self, network: TagNet) -> None:
-        """Prepare the student for the pile, after the warm-up."""
+    def begin_unlabeled(self, network: TagNet) -> None:
+        """Prepare the student for the unlabeled set, after the warm-up."""
 
     def own_step(self, network: TagNet, state: State) -> StudentStep | None:
-        """Return a step of the method's own making, where one loss and one optimiser are not enough."""
+        """Return a step of the method's own making, where one loss and one optimizer are not enough."""
         del network, state
         return None
 

@@ -1,4 +1,4 @@
-r"""CAP: class-distribution-aware pseudo-labelling (NeurIPS 2023).
+r"""CAP: class-distribution-aware pseudo-labeling (NeurIPS 2023).
 
 .. math::
     T_{jk} = \begin{cases}
@@ -7,7 +7,8 @@ r"""CAP: class-distribution-aware pseudo-labelling (NeurIPS 2023).
         -1 \text{ (ignored)} & \text{between}
     \end{cases}
 
-where :math:`\gamma_k` is how often class k occurs in the labelled part, or what the caller knows about the pile.
+where :math:`\gamma_k` is how often class k occurs in the labeled part, or what the caller knows about the unlabeled
+set.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ from torch import Tensor
 
 from tagspread.core.thresholds import cat_targets
 from tagspread.errors import TagspreadError
-from tagspread.methods.base import Labelled, Method, State, Targets, check_share
+from tagspread.methods.base import Labeled, Method, State, Targets, check_share
 
 
 @dataclass(frozen=True)
 class CAP(Method):
-    """Give each class as many pseudo-positives as its frequency in the labelled part says.
+    """Give each class as many pseudo-positives as its frequency in the labeled part says.
 
     Attributes:
         keep_pos: share of the expected positives that is used, the surest first (the paper's eta_1).
         keep_neg: the same for negatives (eta_0).
-        priors: how often a class occurs in the pile, by class name, where you know better than the labelled part.
+        priors: how often a class occurs in the unlabeled set, by class name, where you know better than the labeled
+            part.
     """
 
-    summary: ClassVar[str] = "as many pseudo-positives per class as its labelled frequency says"
+    summary: ClassVar[str] = "as many pseudo-positives per class as its labeled frequency says"
     keep_pos: float = 1.0
     keep_neg: float = 1.0
     priors: dict[str, float] | None = None
@@ -45,21 +47,21 @@ class CAP(Method):
         for name, value in (self.priors or {}).items():
             check_share(f"the prior of {name!r}", value)
 
-    def start(self, labelled: Labelled) -> State:
+    def start(self, labeled: Labeled) -> State:
         """Raise for a prior of a class that there is not, now rather than after the warm-up."""
-        self._priors(labelled.classes)
-        return super().start(labelled)
+        self._priors(labeled.classes)
+        return super().start(labeled)
 
-    def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
+    def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
         """Rank each class's scores and cut at its quotas."""
         return Targets(
             cat_targets(
                 scores,
-                labelled.positives,
-                labelled.known,
+                labeled.positives,
+                labeled.known,
                 self.keep_pos,
                 self.keep_neg,
-                priors=self._priors(labelled.classes),
+                priors=self._priors(labeled.classes),
             )
         )
 

@@ -12,7 +12,7 @@ Per class k, running averages over the batches B, with :math:`f` the teacher's p
                   (1 - \tilde p_k) / \max(\tilde p_k, 1 - \tilde p_k) & T = 0 \end{cases}
 
 For a rare class the threshold of positives is far below 1/2: every predicted positive passes, and what is dropped are
-doubtful negatives. The averages start from the first pass over the pile, not from 1/2.
+doubtful negatives. The averages start from the first pass over the unlabeled set, not from 1/2.
 
 With ``fairness`` > 0, per class, :math:`\sum_{c = \pm} a_c \log b_c` is added, where a compares the running mean
 probability with the running share of predictions, and b the same in the student's kept entries of the batch.
@@ -26,7 +26,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tagspread.methods.base import EntryLoss, Labelled, Method, State, Targets, check_number, check_share
+from tagspread.methods.base import EntryLoss, Labeled, Method, State, Targets, check_number, check_share
 
 TINY = 1e-6  # a class without a kept entry would divide by zero
 
@@ -49,17 +49,17 @@ class FreeMatch(Method):
         check_share("momentum", self.momentum)
         check_number("fairness", self.fairness, zero=True)
 
-    def start(self, labelled: Labelled) -> State:
-        """Make room for the averages; the first pass over the pile sets them."""
-        return {name: torch.full((len(labelled.classes),), 0.5) for name in ("confidence", "mean", "predicted")}
+    def start(self, labeled: Labeled) -> State:
+        """Make room for the averages; the first pass over the unlabeled set sets them."""
+        return {name: torch.full((len(labeled.classes),), 0.5) for name in ("confidence", "mean", "predicted")}
 
-    def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
-        """Begin with the averages over the whole pile."""
+    def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
+        """Begin with the averages over the whole unlabeled set."""
         for name, value in averages(scores).items():
             state[name].copy_(value)
         return self.keep(scores, state)
 
-    def step_targets(self, scores: Tensor, targets: Targets, labelled: Labelled, state: State) -> Targets:
+    def step_targets(self, scores: Tensor, targets: Targets, labeled: Labeled, state: State) -> Targets:
         """Move the averages by this batch, then label it."""
         for name, value in averages(scores).items():
             state[name].lerp_(value, 1 - self.momentum)

@@ -78,5 +78,5 @@ def _module(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[key]
-        raise TagspreadError(f"{path} stops with {type(error).__name__}: {error}. Mend it, then try again.") from error
+        raise TagspreadError(f"{path} stops with {type(error).__name__}: {error}. Fix it, then try again.") from error
     return module

@@ -1,9 +1,9 @@
-r"""IAT: one threshold for all classes and pictures (the paper's eq. 4).
+r"""IAT: one threshold for all classes and images (the paper's eq. 4).
 
 .. math:: T_{jk} = [\, f_{jk} \ge \tau \,]
 
 The paper does not give its threshold. Scores trained with the asymmetric loss are no probabilities, so the best value
-depends on the data: choose it on labelled pictures held out from training.
+depends on the data: choose it on labeled images held out from training.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tagspread.methods.base import Labelled, Method, State, Targets, check_share
+from tagspread.methods.base import Labeled, Method, State, Targets, check_share
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,6 @@ class IAT(Method):
     def __post_init__(self) -> None:
         check_share("threshold", self.threshold)
 
-    def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
+    def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
         """Compare probabilities with the threshold."""
         return Targets((scores.sigmoid() >= self.threshold).to(torch.int8))

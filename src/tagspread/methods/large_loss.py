@@ -1,8 +1,8 @@
 r"""Large loss matters (CVPR 2022): a negative that the student cannot believe was probably a positive.
 
-The pile starts as if each picture had one tag, its most probable class; every other entry is assumed negative. Among
-these, per batch of B pictures, the :math:`\lceil B q\, r_t \rceil` entries with the largest loss (never one whose loss
-is 0) are
+The unlabeled set starts as if each image had one tag, its most probable class; every other entry is assumed negative.
+Among these, per batch of B images, the :math:`\lceil B q\, r_t \rceil` entries with the largest loss (never one whose
+loss is 0) are
 
 * ``llr``: rejected, their loss is left out;
 * ``llct``: corrected to positive for this step;
@@ -13,7 +13,7 @@ is 0) are
     r_{\max} = \max\big(0, \textstyle\sum_k \gamma_k - 1\big) / q
 
 at epoch t = 1, 2, ...; ``llcp`` corrects a share :math:`\delta` in every epoch but the first until :math:`r_{\max}` of
-all entries are corrected. The cap is what one tag per picture misses on average: without it a long training would end
+all entries are corrected. The cap is what one tag per image misses on average: without it a long training would end
 by calling everything present.
 """
 
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from tagspread.errors import TagspreadError, check_choice
-from tagspread.methods.base import EntryLoss, Labelled, Method, State, Targets, check_share
+from tagspread.methods.base import EntryLoss, Labeled, Method, State, Targets, check_share
 from tagspread.methods.top import top_targets
 
 
@@ -49,11 +49,11 @@ class LLR(Method):
 
     Attributes:
         step: how much of all entries is rejected more in each epoch (delta).
-        most: the share never passed; by default what the labelled part's tags per picture say is missed.
-        observed: what is taken as seen: ``"top1"``, the most probable class of a picture, or ``"none"``.
+        most: the share never passed; by default what the labeled part's tags per image say is missed.
+        observed: what is taken as seen: ``"top1"``, the most probable class of a image, or ``"none"``.
     """
 
-    summary: ClassVar[str] = "one tag per picture, then its unbelievable negatives are rejected"
+    summary: ClassVar[str] = "one tag per image, then its unbelievable negatives are rejected"
     step: float = 0.001
     most: float | None = None
     observed: str = "top1"
@@ -64,19 +64,19 @@ class LLR(Method):
             check_share("most", self.most)
         check_choice("observed", self.observed, ("top1", "none"))
 
-    def start(self, labelled: Labelled) -> State:
+    def start(self, labeled: Labeled) -> State:
         """Keep the share where a recorded step can read it; in double, or rounding would add an entry to thousands."""
         return {"share": torch.zeros((), dtype=torch.float64)}
 
-    def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
-        """Set this epoch's share, and the one observed tag of each picture."""
-        state["share"].fill_(min(labelled.epoch * self.step, self.cap(labelled)))
+    def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
+        """Set this epoch's share, and the one observed tag of each image."""
+        state["share"].fill_(min(labeled.epoch * self.step, self.cap(labeled)))
         return Targets(top_targets(scores, int(self.observed == "top1")))
 
-    def cap(self, labelled: Labelled) -> float:
+    def cap(self, labeled: Labeled) -> float:
         """Return the largest share that is ever taken for false negatives."""
-        missed = max(0.0, labelled.tags_per_item - int(self.observed == "top1"))
-        return missed / len(labelled.classes) if self.most is None else self.most
+        missed = max(0.0, labeled.tags_per_item - int(self.observed == "top1"))
+        return missed / len(labeled.classes) if self.most is None else self.most
 
     def loss(self, output: Tensor, targets: Targets, loss: EntryLoss, state: State) -> Tensor:
         """Drop the entries with a large loss."""
@@ -87,7 +87,7 @@ class LLR(Method):
 class LLCt(LLR):
     """Call the unobserved negatives with the largest loss positive, for this step."""
 
-    summary: ClassVar[str] = "one tag per picture, then its unbelievable negatives count as positive for the step"
+    summary: ClassVar[str] = "one tag per image, then its unbelievable negatives count as positive for the step"
 
     def loss(self, output: Tensor, targets: Targets, loss: EntryLoss, state: State) -> Tensor:
         """Turn the entries with a large loss into positives."""
@@ -99,24 +99,26 @@ class LLCt(LLR):
 class LLCp(LLR):
     """Call the unobserved negatives with the largest loss positive, for good."""
 
-    summary: ClassVar[str] = "one tag per picture, then its unbelievable negatives become positive for good"
+    summary: ClassVar[str] = "one tag per image, then its unbelievable negatives become positive for good"
 
-    def start(self, labelled: Labelled) -> State:
-        """Remember what was corrected, for every entry of the pile."""
-        corrected = torch.zeros(labelled.pile_size, len(labelled.classes), dtype=torch.bool)
-        return {**super().start(labelled), "corrected": corrected}
+    def start(self, labeled: Labeled) -> State:
+        """Remember what was corrected, for every entry of the unlabeled set."""
+        corrected = torch.zeros(labeled.unlabeled_size, len(labeled.classes), dtype=torch.bool)
+        return {**super().start(labeled), "corrected": corrected}
 
-    def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
+    def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
         """Add all corrections so far to the observed tags."""
-        observed = super().targets(scores, labelled, state).labels
-        left = self.cap(labelled) - float(state["corrected"].double().mean())
-        state["share"].fill_(min(self.step, max(0.0, left)) if labelled.epoch else 0.0)
+        observed = super().targets(scores, labeled, state).labels
+        left = self.cap(labeled) - float(state["corrected"].double().mean())
+        state["share"].fill_(min(self.step, max(0.0, left)) if labeled.epoch else 0.0)
         return Targets(torch.where(state["corrected"], 1, observed).to(torch.int8))
 
     def loss(self, output: Tensor, targets: Targets, loss: EntryLoss, state: State) -> Tensor:
         """Turn the entries with a large loss into positives, and write that down."""
         if (places := targets.places) is None:
-            raise TagspreadError("llcp writes down what it corrects, and must be told which rows of the pile it sees.")
+            raise TagspreadError(
+                "llcp writes down what it corrects, and must be told which rows of the unlabeled set it sees."
+            )
         corrected = state["corrected"][places]
         labels = torch.where(corrected & (targets.labels == 0), 1, targets.labels)
         flipped = unbelievable(loss(output, labels, targets.weight), labels, state)

@@ -1,14 +1,14 @@
-r"""MAT (with D2L, ECCV 2024): per class the threshold that serves best on the labelled part.
+r"""MAT (with D2L, ECCV 2024): per class the threshold that serves best on the labeled part.
 
 .. math::
     \tau_k = \operatorname*{arg\,max}_{\tau \in \{0, 0.01, \dots, 0.99\}} M\big([f_{ik} \ge \tau], y_{ik}\big), \qquad
     T_{jk} = [f_{jk} \ge \tau_k], \qquad
     F_\beta = \frac{(1 + \beta^2)\, \mathrm{TP}}{(1 + \beta^2)\, \mathrm{TP} + \beta^2\, \mathrm{FN} + \mathrm{FP}}
 
-chosen anew every epoch from the teacher's scores of the labelled items, the lowest threshold among equals (by recall
+chosen anew every epoch from the teacher's scores of the labeled items, the lowest threshold among equals (by recall
 the highest: threshold 0 finds everything). A class
-without labelled positives gets no pseudo-positives. Scores of items that were trained on flatter the teacher: with
-``apart`` a share of the labelled items is trained on without labels, and the thresholds are chosen on those.
+without labeled positives gets no pseudo-positives. Scores of items that were trained on flatter the teacher: with
+``apart`` a share of the labeled items is trained on without labels, and the thresholds are chosen on those.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from tagspread.errors import check_choice
-from tagspread.methods.base import Labelled, Method, State, Targets, check_number, check_share
+from tagspread.methods.base import Labeled, Method, State, Targets, check_number, check_share
 
 GRID = torch.arange(100) / 100
 BLOCK = 4096  # items whose comparisons with the whole grid are held at once
@@ -28,18 +28,18 @@ BLOCK = 4096  # items whose comparisons with the whole grid are held at once
 
 @dataclass(frozen=True)
 class MAT(Method):
-    """Choose each class's threshold by a metric on the labelled part.
+    """Choose each class's threshold by a metric on the labeled part.
 
     Attributes:
         metric: ``"fbeta"``, ``"precision"`` or ``"recall"``.
         beta: how much more recall counts than precision. The released code asks for 0.5 but squares nothing, which is
             this default, the root of 0.5.
         support: with ``"precision"``, a threshold must find at least so many items, or one lucky hit would win.
-        apart: share of the labelled items kept from the labelled loss to choose on.
+        apart: share of the labeled items kept from the labeled loss to choose on.
     """
 
-    summary: ClassVar[str] = "per class the threshold with the best F-score on the labelled part"
-    reads_labelled: ClassVar[bool] = True
+    summary: ClassVar[str] = "per class the threshold with the best F-score on the labeled part"
+    reads_labeled: ClassVar[bool] = True
     metric: str = "fbeta"
     beta: float = 0.5**0.5
     support: int = 3
@@ -56,13 +56,13 @@ class MAT(Method):
         """What the thresholds are chosen on."""
         return self.apart
 
-    def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
+    def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
         """Choose the thresholds, then apply them."""
-        return Targets((scores.sigmoid() >= self.thresholds(labelled)).to(torch.int8))
+        return Targets((scores.sigmoid() >= self.thresholds(labeled)).to(torch.int8))
 
-    def thresholds(self, labelled: Labelled) -> Tensor:
+    def thresholds(self, labeled: Labeled) -> Tensor:
         """Return each class's best threshold; infinite where nothing positive is known, or too little is found."""
-        logits, y = labelled.scored()
+        logits, y = labeled.scored()
         f, grid = logits.sigmoid(), GRID.to(logits.device)
         hit, found = (torch.zeros(len(grid), f.shape[1], device=f.device) for _ in range(2))
         for at in range(0, len(f), BLOCK):

@@ -18,7 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tagspread.methods.base import Labelled, Method, State, Targets, check_share
+from tagspread.methods.base import Labeled, Method, State, Targets, check_share
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class PLC(Method):
     def __post_init__(self) -> None:
         check_share("threshold", self.threshold, least=0.5)  # below, the two would overlap
 
-    def targets(self, scores: Tensor, labelled: Labelled, state: State) -> Targets:
+    def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
         """Compare probabilities with both thresholds."""
         f = scores.sigmoid()
         labels = torch.where(f >= self.threshold, 1, torch.where(f < 1 - self.threshold, 0, -1))

@@ -1,6 +1,6 @@
-r"""The labelled part alone: what every other method has to beat.
+r"""The labeled part alone: what every other method has to beat.
 
-.. math:: L = \sum_{i \in \text{labelled}} \sum_k \ell(z_{ik}, y_{ik})
+.. math:: L = \sum_{i \in \text{labeled}} \sum_k \ell(z_{ik}, y_{ik})
 
 with :math:`\ell` binary cross-entropy (``bce``) or the asymmetric loss (``asl``).
 """
@@ -15,18 +15,18 @@ from tagspread.methods.base import Method
 
 @dataclass(frozen=True)
 class BCE(Method):
-    """Binary cross-entropy on the labelled part."""
+    """Binary cross-entropy on the labeled part."""
 
-    summary: ClassVar[str] = "labelled part only, binary cross-entropy"
-    uses_pile: ClassVar[bool] = False
-    labelled_loss: ClassVar[str | None] = "bce"
+    summary: ClassVar[str] = "labeled part only, binary cross-entropy"
+    uses_unlabeled: ClassVar[bool] = False
+    labeled_loss: ClassVar[str | None] = "bce"
     shares_warmup: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
 class ASL(Method):
-    """Asymmetric loss on the labelled part."""
+    """Asymmetric loss on the labeled part."""
 
-    summary: ClassVar[str] = "labelled part only, asymmetric loss"
-    uses_pile: ClassVar[bool] = False
-    labelled_loss: ClassVar[str | None] = "asl"
+    summary: ClassVar[str] = "labeled part only, asymmetric loss"
+    uses_unlabeled: ClassVar[bool] = False
+    labeled_loss: ClassVar[str | None] = "asl"

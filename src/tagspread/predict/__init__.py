@@ -1,1 +1,1 @@
-"""From a run to tags: load it, stream pictures through it, write tables."""
+"""From a run to tags: load it, stream images through it, write tables."""

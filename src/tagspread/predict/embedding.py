@@ -12,22 +12,22 @@ import torch
 
 from tagspread.data.images.store import TensorStore
 from tagspread.errors import TagspreadError
-from tagspread.predict.images import Picture, read_chunks
+from tagspread.predict.images import ImageInput, read_chunks
 from tagspread.progress import Watcher
 from tagspread.train.features import embed
 from tagspread.train.scoring import suitable_batch
 from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import build_network
-from tagspread.vision.sizes import picture_size
+from tagspread.vision.sizes import default_image_size
 
 
 class Embedded(NamedTuple):
-    """Features of pictures.
+    """Features of images.
 
     Attributes:
-        images: what each picture is called; those that could not be read are left out.
-        features: one row each: the mean of the picture's features and its mirror image's.
-        errors: pictures that could not be read, and why.
+        images: what each image is called; those that could not be read are left out.
+        features: one row each: the mean of the image's features and its mirror image's.
+        errors: images that could not be read, and why.
     """
 
     images: list[str]
@@ -35,8 +35,8 @@ class Embedded(NamedTuple):
     errors: dict[str, str]
 
 
-def embed_pictures(
-    pictures: Picture | Iterable[Picture],
+def embed_images(
+    images: ImageInput | Iterable[ImageInput],
     *,
     backbone: str = "tf_efficientnet_lite0",
     weights: str = "pretrained",
@@ -45,40 +45,40 @@ def embed_pictures(
     device: str = "auto",
     watcher: Watcher | None = None,
 ) -> Embedded:
-    """Return what a pretrained network sees in pictures, for ``TagSpreadClassifier`` or any other tool.
+    """Return what a pretrained network sees in images, for ``TagSpreadClassifier`` or any other tool.
 
     Args:
-        pictures: paths, a folder, Pillow pictures or arrays.
+        images: paths, a folder, Pillow images or arrays.
         backbone: the network; any timm name.
         weights: ``"pretrained"`` or a file.
-        image_size: side to which pictures are resized; what suits the network if not given.
+        image_size: side to which images are resized; what suits the network if not given.
         mirror: average with the mirror image's features, at twice the time.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         watcher: is shown the progress.
     """
     place, watcher = choose_device(device), watcher or Watcher(quiet=True)
     network = build_network(backbone, 1, weights=weights).to(place)
-    side = picture_size(backbone) if image_size is None else image_size
-    images: list[str] = []
+    side = default_image_size(backbone) if image_size is None else image_size
+    names: list[str] = []
     errors: dict[str, str] = {}
     parts: list[np.ndarray] = []
-    total = len(pictures) if isinstance(pictures, Sized) else 0
+    total = len(images) if isinstance(images, Sized) else 0
     shape = (3, side, side)
-    for chunk in read_chunks(pictures, shape, suitable_batch(place, shape)):
+    for chunk in read_chunks(images, shape, suitable_batch(place, shape)):
         good = np.flatnonzero([not error for error in chunk.errors])
         errors |= {name: error for name, error in zip(chunk.names, chunk.errors, strict=True) if error}
-        images += [chunk.names[row] for row in good]
+        names += [chunk.names[row] for row in good]
         if len(good):
-            store = TensorStore(chunk.pictures, place)
+            store = TensorStore(chunk.images, place)
             mirrored = (False, True) if mirror else (False,)
             views = [embed(network, store, good, place, mirror=which) for which in mirrored]
             parts.append(torch.stack(views).mean(0).numpy())
-        watcher.embedding(len(images) + len(errors), total or len(images) + len(errors))
+        watcher.embedding(len(names) + len(errors), total or len(names) + len(errors))
     if not parts:
         why = next(iter(errors.items()), None)
         found = "there are none" if why is None else f"the first is {why[0]}: {why[1]}"
-        raise TagspreadError(f"no picture could be read ({found}); there is nothing to embed.")
-    return Embedded(images, np.concatenate(parts), errors)
+        raise TagspreadError(f"no image could be read ({found}); there is nothing to embed.")
+    return Embedded(names, np.concatenate(parts), errors)
 
 
 def check_file(file: Path, overwrite: bool) -> None:

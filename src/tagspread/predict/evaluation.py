@@ -1,4 +1,4 @@
-"""How good is a tagger? Figures on labelled pictures that it was not trained on, each with what chance alone may do."""
+"""How good is a tagger? Figures on labeled images that it was not trained on, each with what chance alone may do."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class ClassFigures:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The figures of a tagger on some pictures, all in 0..1; intervals hold the figure in nine cases of ten.
+    """The figures of a tagger on some images, all in 0..1; intervals hold the figure in nine cases of ten.
 
     Attributes:
-        pictures: how many were looked at.
+        images: how many were looked at.
         unreadable: files that could not be read, which are left out.
         map: mean average precision over the classes that occur.
         map_low: lower end of its interval.
@@ -66,12 +66,12 @@ class Evaluation:
         decisions: OP, OR, OF1, CP, CR, CF1 at the tagger's thresholds.
         calibration_error: mean distance of the probabilities and the truth.
         absent: classes without a positive.
-        trained_on: pictures that the run was trained on with their labels, as far as its own table tells.
-        thresholds_chosen_on: pictures that the thresholds were chosen on; None if the run does not say which those are.
+        trained_on: images that the run was trained on with their labels, as far as its own table tells.
+        thresholds_chosen_on: images that the thresholds were chosen on; None if the run does not say which those are.
         classes: the figures of each class.
     """
 
-    pictures: int
+    images: int
     unreadable: list[str]
     map: float | None
     map_low: float | None
@@ -99,19 +99,19 @@ def evaluate(
     progress: Report | None = None,
     mirror: bool = False,
 ) -> Evaluation:
-    """Measure a tagger on labelled pictures.
+    """Measure a tagger on labeled images.
 
     Args:
         tagger: from ``ts.load(run)``.
-        labels: a table as in training, or one that was read already; if not given, the pictures that the run was given
+        labels: a table as in training, or one that was read already; if not given, the images that the run was given
             to test on, or put aside with ``test_share``. Unknown entries count for nothing.
         images: the folder that the table's paths start from; by default the one that was trained on.
         table_options: how to read the table, see
             :func:`~tagspread.data.tables.label_table.read_table`; tags are separated as in the
             run's own table, if they do not say.
-        samples: how often the pictures are drawn anew for the intervals.
+        samples: how often the images are drawn anew for the intervals.
         progress: called with (done, total).
-        mirror: average over each picture and its mirror image.
+        mirror: average over each image and its mirror image.
     """
     if labels is None:
         labels, _ = own_test_part(tagger, images)
@@ -139,7 +139,7 @@ def decide_on_table(
     """Choose thresholds and calibration on a table of the user's and keep them in the run's ``labels.json``.
 
     Returns:
-        What was written: thresholds, where they came from, calibration; ``["decision"]["trained_on"]`` of the pictures
+        What was written: thresholds, where they came from, calibration; ``["decision"]["trained_on"]`` of the images
         were trained on with their labels, where a network is surer than anywhere else.
     """
     Policy.parse(policy)
@@ -148,17 +148,17 @@ def decide_on_table(
     trained_on = _trained_on(tagger, table)
     if trained_on == len(table):
         raise TagspreadError(
-            f"the run was trained on everything that {labels} names ({counted(trained_on, 'picture')}), where it is "
-            "surer than anywhere else; choose thresholds on other labelled pictures."
+            f"the run was trained on everything that {labels} names ({counted(trained_on, 'image')}), where it is "
+            "surer than anywhere else; choose thresholds on other labeled images."
         )
     logits, errors = score_table(tagger, table, progress)
     good = np.array([not error for error in errors])
-    source = f"{int(good.sum()):,} pictures of {Path(labels).name}"
+    source = f"{int(good.sum()):,} images of {Path(labels).name}"
     how: dict[str, Any] = {"calibrate": calibrate, "min_positives": min_positives}
     facts = decide_on(logits[good], y[good], tagger.classes, policy, source, **how)
     used = [path for path, fine in zip(table.paths, good, strict=True) if fine]
     facts[KEY] = remember(used, DECIDING)
-    facts["decision"] |= {"trained_on": trained_on, "pictures": len(table)}
+    facts["decision"] |= {"trained_on": trained_on, "images": len(table)}
     update_artefact(tagger.artefact.path, lambda before: before | facts)
     return facts
 
@@ -178,11 +178,11 @@ def open_table(
 
 
 def own_test_part(tagger: Tagger, images: str | Path | None = None) -> tuple[LabelTable, str]:
-    """Return the pictures that a run was given, or put aside, to test on, and what they are called.
+    """Return the images that a run was given, or put aside, to test on, and what they are called.
 
     Args:
         tagger: the run's.
-        images: the folder of pictures, if it is no longer where training found it.
+        images: the folder of images, if it is no longer where training found it.
     """
     moved = {} if images is None else {"images": str(images)}
     return find_test_part(_config(tagger, "settings"), _config(tagger, "data") | moved, tagger.classes)
@@ -195,12 +195,12 @@ def _config(tagger: Tagger, part: str) -> dict[str, Any]:
 
 
 def thresholds_chosen_on(tagger: Tagger, table: LabelTable) -> int | None:
-    """Return how many of a table's pictures the run's thresholds were chosen on; None if it does not say."""
+    """Return how many of a table's images the run's thresholds were chosen on; None if it does not say."""
     return in_common(tagger.artefact.facts.get(KEY), table.paths)
 
 
 def _trained_on(tagger: Tagger, table: LabelTable) -> int:
-    """Return how many of a table's pictures were trained on with their labels, as far as the run tells."""
+    """Return how many of a table's images were trained on with their labels, as far as the run tells."""
 
     def find_trained() -> LabelTable | None:
         try:
@@ -214,7 +214,7 @@ def _trained_on(tagger: Tagger, table: LabelTable) -> int:
 def score_table(
     tagger: Tagger, table: LabelTable, progress: Report | None = None, mirror: bool = False
 ) -> tuple[np.ndarray, list[str]]:
-    """Return the network's logits of a table's pictures, and why a picture could not be read."""
+    """Return the network's logits of a table's images, and why a image could not be read."""
     parts, errors = [], list[str]()
     for chunk, logits in tagger.logits(table.paths, mirror=mirror):
         parts.append(logits)
@@ -223,7 +223,7 @@ def score_table(
             progress(len(errors), len(table))
     if not any(not error for error in errors):
         raise TagspreadError(
-            f"none of the {len(errors):,} pictures can be read (the first is {table.paths[0]}: {errors[0]}); "
+            f"none of the {len(errors):,} images can be read (the first is {table.paths[0]}: {errors[0]}); "
             "do the table's paths start from another folder? Give it with @images.",
             images=Blank("DIR"),
         )
@@ -241,7 +241,7 @@ def figures(
 ) -> Evaluation:
     """Return the figures of logits that are already there."""
     if not (y >= 0).any():
-        raise TagspreadError("no label of these pictures is known, so there is nothing to compare with.")
+        raise TagspreadError("no label of these images is known, so there is nothing to compare with.")
     probabilities = tagger.calibration.probabilities(logits)
     chosen = decide(probabilities, tagger.thresholds)
     value = mean_average_precision(logits, y)
@@ -251,7 +251,7 @@ def figures(
     )
     absent = [name for name, there in zip(tagger.classes, (y == 1).any(axis=0), strict=True) if not there]
     return Evaluation(
-        pictures=len(y),
+        images=len(y),
         unreadable=list(unreadable),
         map=value if known else None,
         map_low=low,

@@ -1,7 +1,7 @@
 """The user's own table, completed: what is known stays as it is, what nobody has looked at is predicted.
 
 In a wide table (a column per tag) blank cells are unknown and get 1 or 0. In a long one (a column with lists of tags)
-every row is labelled, as in training. In both, pictures of the folder that the table does not name get rows at the end.
+every row is labeled, as in training. In both, images of the folder that the table does not name get rows at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tagspread.data.images.find import find_pictures
+from tagspread.data.images.find import find_images
 from tagspread.data.tables.columns import Shape, find_shape, wanted
 from tagspread.data.tables.label_table import written_name
 from tagspread.data.tables.options import read_alike
@@ -35,8 +35,8 @@ class Filled:
     """What was done."""
 
     cells: int = 0  # blanks that were filled
-    rows: int = 0  # pictures that were added
-    broken: int = 0  # pictures that could not be read, left as they were
+    rows: int = 0  # images that were added
+    broken: int = 0  # images that could not be read, left as they were
     unknown: tuple[str, ...] = ()  # the table's tags that the tagger does not know
     unlisted: tuple[str, ...] = ()  # the tagger's tags that have no column
 
@@ -86,9 +86,9 @@ def fill_table(
         _check_tags(table, read, tagger.classes)
     filled, columns = _columns(tagger, read)
     open_rows = _open_rows(read, columns, blank)
-    pile = _unnamed(read, table, images)
-    new_names = [written_name(path, images) for path in pile]
-    todo = [*(images / read.names[row] for row in open_rows), *pile]
+    unlabeled = _unnamed(read, table, images)
+    new_names = [written_name(path, images) for path in unlabeled]
+    todo = [*(images / read.names[row] for row in open_rows), *unlabeled]
     done = 0
     for part in tagger.stream(todo, **how):
         for place, (error, tags, chosen) in enumerate(
@@ -109,7 +109,7 @@ def fill_table(
             progress(done, len(todo))
     if todo and filled.broken == len(todo):
         raise TagspreadError(
-            f"none of the {len(todo):,} pictures to tag can be read, such as {todo[0]}; nothing was written."
+            f"none of the {len(todo):,} images to tag can be read, such as {todo[0]}; nothing was written."
         )
     _write(read, table, out)
     return filled
@@ -157,16 +157,16 @@ def _check_tags(table: Path, read: _Table, classes: tuple[str, ...]) -> None:
 
 
 def _unnamed(read: _Table, table: Path, images: Path) -> list[Path]:
-    """Return the pictures of a folder that the table does not name; it must name some of them."""
+    """Return the images of a folder that the table does not name; it must name some of them."""
     named = {(images / name).resolve() for name in read.names}
-    found = find_pictures(images)
-    pile = [path for path in found if path.resolve() not in named]
-    if named and len(pile) == len(found) and not any(path.exists() for path in named):  # they may lie outside
+    found = find_images(images)
+    unlabeled = [path for path in found if path.resolve() not in named]
+    if named and len(unlabeled) == len(found) and not any(path.exists() for path in named):  # they may lie outside
         raise TagspreadError(
-            f"none of the {len(named):,} pictures that {table} names is in {images}, such as {read.names[0]}; give the "
+            f"none of the {len(named):,} images that {table} names is in {images}, such as {read.names[0]}; give the "
             "folder that its paths start from."
         )
-    return pile
+    return unlabeled
 
 
 def _columns(tagger: Tagger, read: _Table) -> tuple[Filled, dict[int, int]]:

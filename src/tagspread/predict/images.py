@@ -1,4 +1,4 @@
-"""Whatever a user calls pictures (files, Pillow pictures, arrays) as chunks of bytes of the network's size.
+"""Whatever a user calls images (files, Pillow images, arrays) as chunks of bytes of the network's size.
 
 Any number of them: a chunk is read while the network looks at the one before, and no more than a few are in memory.
 """
@@ -21,38 +21,38 @@ from torch import Tensor
 
 from tagspread.data.images.decode import (
     SILENCE,
-    Pictures,
-    UnreadablePicture,
+    Images,
+    UnreadableImage,
     available_cores,
     decode,
     from_pillow,
     reason_for,
 )
-from tagspread.data.images.find import find_pictures
+from tagspread.data.images.find import find_images
 from tagspread.errors import TagspreadError
 
-Picture: TypeAlias = str | os.PathLike[str] | Image.Image | np.ndarray | Tensor
+ImageInput: TypeAlias = str | os.PathLike[str] | Image.Image | np.ndarray | Tensor
 Shape: TypeAlias = tuple[int, int, int]  # channels, height, width
 
-CHUNK_BYTES = 2**26  # of decoded pictures; a few chunks are in memory at a time
+CHUNK_BYTES = 2**26  # of decoded images; a few chunks are in memory at a time
 CHUNKS_AHEAD = 2
-ARRAY_BYTES = 2**28  # of pictures that are in memory anyway, handed to a device together
+ARRAY_BYTES = 2**28  # of images that are in memory anyway, handed to a device together
 
 
 class Chunk(NamedTuple):
-    """Some pictures: what they are called, their bytes (B x 3 x H x W), and why one could not be read, or ""."""
+    """Some images: what they are called, their bytes (B x 3 x H x W), and why one could not be read, or ""."""
 
     names: list[str]
-    pictures: Tensor
+    images: Tensor
     errors: list[str]
 
 
-def read_chunks(given: Picture | Iterable[Picture], shape: Shape, batch: int = 1) -> Iterator[Chunk]:
-    """Yield all pictures in the order given.
+def read_chunks(given: ImageInput | Iterable[ImageInput], shape: Shape, batch: int = 1) -> Iterator[Chunk]:
+    """Yield all images in the order given.
 
     Args:
-        given: one picture or many: paths, Pillow pictures and arrays, or one array with all of them. A folder stands
-            for all pictures below it.
+        given: one image or many: paths, Pillow images and arrays, or one array with all of them. A folder stands
+            for all images below it.
         shape: what the network takes.
         batch: how many it takes at a time; chunks hold whole batches where they hold several.
     """
@@ -64,16 +64,16 @@ def read_chunks(given: Picture | Iterable[Picture], shape: Shape, batch: int = 1
         given = iter(many)
     elif isinstance(given, str | os.PathLike):
         path = Path(given)
-        given = find_pictures(path) if path.is_dir() else [path]
+        given = find_images(path) if path.is_dir() else [path]
     elif isinstance(given, Image.Image):
         given = [given]
     elif not isinstance(given, Iterable):
-        raise TagspreadError(f"{type(given).__name__} is no picture; give paths, Pillow pictures or arrays.")
-    yield from _decoded(cast(Iterable[Picture], given), shape, _rows(CHUNK_BYTES, shape, batch))
+        raise TagspreadError(f"{type(given).__name__} is no image; give paths, Pillow images or arrays.")
+    yield from _decoded(cast(Iterable[ImageInput], given), shape, _rows(CHUNK_BYTES, shape, batch))
 
 
 def _rows(most: int, shape: Shape, batch: int) -> int:
-    """Return how many pictures of a shape take about ``most`` bytes."""
+    """Return how many images of a shape take about ``most`` bytes."""
     rows = max(1, most // math.prod(shape))
     return rows if rows < batch else rows - rows % batch
 
@@ -81,10 +81,10 @@ def _rows(most: int, shape: Shape, batch: int) -> int:
 def _slices(many: Tensor, step: int) -> Iterator[Chunk]:
     for at in range(0, len(many), step):
         part = many[at : at + step].contiguous()
-        yield Chunk([f"picture {at + i}" for i in range(len(part))], part, [""] * len(part))
+        yield Chunk([f"image {at + i}" for i in range(len(part))], part, [""] * len(part))
 
 
-def _decoded(items: Iterable[Picture], shape: Shape, rows: int) -> Iterator[Chunk]:
+def _decoded(items: Iterable[ImageInput], shape: Shape, rows: int) -> Iterator[Chunk]:
     """Read in threads, ahead of whoever asks: Pillow lets other threads run while it decodes and resizes."""
     numbered = enumerate(items)
     pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="tagspread-read")
@@ -109,39 +109,39 @@ def _done(chunk: Chunk, reading: list[Future[None]]) -> Chunk:
     return chunk
 
 
-def _read(item: Picture, chunk: Chunk, row: int) -> None:
-    """Put a picture, or why there is none, into its row."""
-    found = _picture(item, cast(Shape, tuple(chunk.pictures.shape[1:])))
+def _read(item: ImageInput, chunk: Chunk, row: int) -> None:
+    """Put a image, or why there is none, into its row."""
+    found = _image(item, cast(Shape, tuple(chunk.images.shape[1:])))
     if isinstance(found, str):
         chunk.errors[row] = found
     else:
-        chunk.pictures[row].numpy()[:] = found
+        chunk.images[row].numpy()[:] = found
 
 
-def _name(item: Picture, number: int) -> str:
+def _name(item: ImageInput, number: int) -> str:
     if isinstance(item, str | os.PathLike):
         return os.fspath(item)
-    return str(getattr(item, "filename", "") or f"picture {number}")
+    return str(getattr(item, "filename", "") or f"image {number}")
 
 
-def _picture(item: Picture, shape: Shape) -> Pictures | str:
-    """Return a picture of the network's size, or why there is none."""
+def _image(item: ImageInput, shape: Shape) -> Images | str:
+    """Return a image of the network's size, or why there is none."""
     _, height, width = shape
     if isinstance(item, str | os.PathLike):
         if height != width:
             raise TagspreadError(
                 f"the run was trained on arrays of {height} x {width} pixels, and files are brought to squares only; "
-                "give arrays or Pillow pictures."
+                "give arrays or Pillow images."
             )
         try:
             return decode(item, height)
-        except UnreadablePicture as error:
+        except UnreadableImage as error:
             return error.reason
     if isinstance(item, np.ndarray | Tensor):
         array = _channels_first(item, many=False).cpu().numpy()
         return array if array.shape == shape else from_pillow(Image.fromarray(array.transpose(1, 2, 0)), height, width)
     if not isinstance(item, Image.Image):
-        raise TagspreadError(f"{type(item).__name__} is no picture; give paths, Pillow pictures or arrays.")
+        raise TagspreadError(f"{type(item).__name__} is no image; give paths, Pillow images or arrays.")
     try:
         return from_pillow(item, height, width)
     except Exception as error:  # it may be opened but not yet decoded: see data/decode.py
@@ -149,19 +149,19 @@ def _picture(item: Picture, shape: Shape) -> Pictures | str:
 
 
 def _channels_first(given: Any, many: bool) -> Tensor:
-    """Return pictures as ... x 3 x H x W: colours may come first or last, or be missing in grey ones."""
+    """Return images as ... x 3 x H x W: colors may come first or last, or be missing in gray ones."""
     kind = str(given.dtype).removeprefix("torch.")
     if kind != "uint8":
-        raise TagspreadError(f"the pictures hold {kind}; give uint8, 0 to 255.")
-    pictures = given if isinstance(given, Tensor) else torch.from_numpy(np.require(given, requirements=["C", "W"]))
-    sides = pictures.ndim - many
-    if many and pictures.ndim == 3 and 3 in (pictures.shape[0], pictures.shape[2]):  # or three grey ones: who knows
-        raise TagspreadError(f"an array of shape {tuple(pictures.shape)} is one picture; put it into a list.")
+        raise TagspreadError(f"the images hold {kind}; give uint8, 0 to 255.")
+    images = given if isinstance(given, Tensor) else torch.from_numpy(np.require(given, requirements=["C", "W"]))
+    sides = images.ndim - many
+    if many and images.ndim == 3 and 3 in (images.shape[0], images.shape[2]):  # or three gray ones: who knows
+        raise TagspreadError(f"an array of shape {tuple(images.shape)} is one image; put it into a list.")
     if sides == 2:
-        return pictures.unsqueeze(-3).expand(*pictures.shape[:-2], 3, -1, -1)
-    if sides == 3 and pictures.shape[-3] == 3:
-        return pictures
-    if sides == 3 and pictures.shape[-1] == 3:
-        return pictures.movedim(-1, -3)
+        return images.unsqueeze(-3).expand(*images.shape[:-2], 3, -1, -1)
+    if sides == 3 and images.shape[-3] == 3:
+        return images
+    if sides == 3 and images.shape[-1] == 3:
+        return images.movedim(-1, -3)
     wanted = "N x H x W x 3, N x 3 x H x W or N x H x W" if many else "H x W x 3, 3 x H x W or H x W"
-    raise TagspreadError(f"the pictures have shape {tuple(pictures.shape)}; give {wanted}.")
+    raise TagspreadError(f"the images have shape {tuple(images.shape)}; give {wanted}.")

@@ -1,4 +1,4 @@
-"""Predictions as a file: CSV, JSON lines or Parquet, one row per picture, written part by part."""
+"""Predictions as a file: CSV, JSON lines or Parquet, one row per image, written part by part."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CsvWriter:
         self._rows.writerow([*FIXED, *column_names(classes)])
 
     def add(self, part: Predictions) -> None:
-        """Write some rows; a picture that could not be read has blanks for probabilities."""
+        """Write some rows; a image that could not be read has blanks for probabilities."""
         lines = zip(part.images, part.tags, part.errors, part.probabilities.tolist(), strict=True)
         for image, tags, error, numbers in lines:
             cells = [""] * len(numbers) if error else [f"{p:.{DIGITS}g}" for p in numbers]

@@ -1,4 +1,4 @@
-"""``ts.load(run)``: a tagger that takes pictures and gives tags."""
+"""``ts.load(run)``: a tagger that takes images and gives tags."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tagspread.core.calibration import Calibration
 from tagspread.core.decision import decide
 from tagspread.data.images.store import TensorStore
 from tagspread.errors import TagspreadError
-from tagspread.predict.images import Chunk, Picture, read_chunks
+from tagspread.predict.images import Chunk, ImageInput, read_chunks
 from tagspread.run.artefact import Artefact, load_network, read_artefact
 from tagspread.train.scoring import score, suitable_batch
 from tagspread.train.trainer import choose_device
@@ -32,14 +32,14 @@ MOST_AT_A_TIME = 256  # while a GPU looks at these, the next are copied to it
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a tagger says of some pictures.
+    """What a tagger says of some images.
 
     Attributes:
-        images: what each picture is called: its path, or its number.
+        images: what each image is called: its path, or its number.
         classes: the tags there are.
-        probabilities: pictures x classes; NaN for a picture that could not be read.
-        chosen: pictures x classes, true for the tags that were chosen.
-        errors: why a picture could not be read; empty if it could.
+        probabilities: images x classes; NaN for a image that could not be read.
+        chosen: images x classes, true for the tags that were chosen.
+        errors: why a image could not be read; empty if it could.
     """
 
     images: list[str]
@@ -53,7 +53,7 @@ class Predictions:
 
     @property
     def tags(self) -> list[list[str]]:
-        """The chosen tags of each picture, the most probable first."""
+        """The chosen tags of each image, the most probable first."""
         order = np.argsort(-self.probabilities, axis=1, kind="stable")
         return [[self.classes[k] for k in row if on[k]] for row, on in zip(order.tolist(), self.chosen, strict=True)]
 
@@ -74,7 +74,7 @@ class Tagger:
         classes: the tags, in the order of all columns.
         thresholds: a tag is chosen if its probability is at least this; ``inf`` never is.
         calibration: how logits become probabilities.
-        network: logits of uint8 pictures.
+        network: logits of uint8 images.
     """
 
     def __init__(self, artefact: Artefact, network: TagNet, device: torch.device) -> None:
@@ -85,24 +85,24 @@ class Tagger:
 
     def predict(
         self,
-        pictures: Picture | Iterable[Picture],
+        images: ImageInput | Iterable[ImageInput],
         *,
         top: int | None = None,
         threshold: ArrayLike | None = None,
         mirror: bool = False,
         batch: int | None = None,
     ) -> Predictions:
-        """Tag pictures: paths, a folder, Pillow pictures or uint8 arrays, one or many.
+        """Tag images: paths, a folder, Pillow images or uint8 arrays, one or many.
 
         Args:
-            pictures: what to tag. One array holds many pictures (N x H x W x 3, N x 3 x H x W, or N x H x W in grey).
+            images: what to tag. One array holds many images (N x H x W x 3, N x 3 x H x W, or N x H x W in gray).
             top: choose this many tags, the most probable ones, whatever the thresholds; with ``threshold`` at most
                 this many.
             threshold: choose tags of at least this probability, one number or one per class; else the run's own.
-            mirror: average over each picture and its mirror image: a little better, at twice the time.
-            batch: how many pictures the network sees at a time.
+            mirror: average over each image and its mirror image: a little better, at twice the time.
+            batch: how many images the network sees at a time.
         """
-        parts = list(self.stream(pictures, top=top, threshold=threshold, mirror=mirror, batch=batch))
+        parts = list(self.stream(images, top=top, threshold=threshold, mirror=mirror, batch=batch))
         if not parts:
             nothing = np.empty((0, len(self.classes)))
             return Predictions([], self.classes, nothing, nothing.astype(bool), [])
@@ -116,14 +116,14 @@ class Tagger:
 
     def stream(
         self,
-        pictures: Picture | Iterable[Picture],
+        images: ImageInput | Iterable[ImageInput],
         *,
         top: int | None = None,
         threshold: ArrayLike | None = None,
         mirror: bool = False,
         batch: int | None = None,
     ) -> Iterator[Predictions]:
-        """Do as :meth:`predict` does, but yield a part at a time: any number of pictures in little memory."""
+        """Do as :meth:`predict` does, but yield a part at a time: any number of images in little memory."""
         for option, value in (("top", top), ("batch", batch)):
             if value is not None and (not isinstance(value, Integral) or value < 1):
                 raise TagspreadError(f"{option} is {value!r}; give a whole number of at least 1.")
@@ -131,7 +131,7 @@ class Tagger:
             raise TagspreadError("threshold holds NaN, which nothing reaches; give probabilities from 0 to 1.")
         if threshold is None:
             threshold = 0.0 if top is not None else self.thresholds
-        for chunk, logits in self.logits(pictures, mirror=mirror, batch=batch):
+        for chunk, logits in self.logits(images, mirror=mirror, batch=batch):
             probabilities = self.calibration.probabilities(logits)
             chosen = decide(probabilities, threshold) == 1
             if top is not None:
@@ -144,14 +144,14 @@ class Tagger:
             yield Predictions(chunk.names, self.classes, probabilities, chosen, chunk.errors)
 
     def logits(
-        self, pictures: Picture | Iterable[Picture], *, mirror: bool = False, batch: int | None = None
+        self, images: ImageInput | Iterable[ImageInput], *, mirror: bool = False, batch: int | None = None
     ) -> Iterator[tuple[Chunk, np.ndarray]]:
-        """Yield chunks of pictures with the network's own answers; those of unreadable pictures mean nothing."""
+        """Yield chunks of images with the network's own answers; those of unreadable images mean nothing."""
         batch = batch or min(MOST_AT_A_TIME, suitable_batch(self.device, self.artefact.shape))
         asked: deque[tuple[Chunk, Tensor, torch.cuda.Event | None]] = deque()
-        for chunk in read_chunks(pictures, self.artefact.shape, batch):
-            # budget 0: the pictures stay in memory and follow batch by batch, while the GPU works on those before
-            store = TensorStore(chunk.pictures, self.device, budget=0)
+        for chunk in read_chunks(images, self.artefact.shape, batch):
+            # budget 0: the images stay in memory and follow batch by batch, while the GPU works on those before
+            store = TensorStore(chunk.images, self.device, budget=0)
             rows = np.arange(len(chunk.names))
             logits = score(self.network, store, rows, device=self.device, batch=batch, flips=mirror)
             asked.append((chunk, *_fetch(logits)))

@@ -1,4 +1,4 @@
-"""What is drawn: learning curves, the pile over the epochs, shares and precision per tag, probabilities."""
+"""What is drawn: learning curves, the unlabeled set over the epochs, shares and precision per tag, probabilities."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tagspread.report.rows import ClassRow
 from tagspread.report.words import hundredths
 from tagspread.wording import counted
 
-LINES = {  # of the log: what it is called, colour, shape
+LINES = {  # of the log: what it is called, color, shape
     "test_map_ema": ("test, averaged network", "one", "circle"),
     "test_map_raw": ("test, network itself", "two", "diamond"),
     "held_out_map_ema": ("held out, averaged network", "three", "square"),
@@ -53,7 +53,7 @@ class Strips(NamedTuple):
 def learning_figures(told: Told) -> list[Figure]:
     """Return mAP and loss over the epochs; a head that is fitted in rounds has neither."""
     figures, until = [], _warmup_end(told)
-    shaded = " Shaded: the warm-up, on the labelled pictures alone." if until else ""
+    shaded = " Shaded: the warm-up, on the labeled images alone." if until else ""
     lines = [Series(name, _points(told, key, 100), *look) for key, (name, *look) in LINES.items()]
     lines = [one for one in lines if one.points]
     if lines:
@@ -65,12 +65,12 @@ def learning_figures(told: Told) -> list[Figure]:
         loss = Series("loss", points)
         label = f"Loss by epoch: from {points[0][1]:.4g} to {points[-1][1]:.4g}"
         chart = line_chart(label, [loss], "{:g}".format, until=until)
-        caption = f"What training makes small. It may jump where the untagged pictures come in.{shaded}"
+        caption = f"What training makes small. It may jump where the untagged images come in.{shaded}"
         figures.append(Figure("Loss", chart, Markup(""), caption if until else "What training makes small."))
     return figures
 
 
-def pile_figures(told: Told) -> list[Figure]:
+def unlabeled_figures(told: Told) -> list[Figure]:
     """Return how many pseudo-labels there were in each epoch, and how many changed."""
     figures = []
     kinds = (("pseudo_positives", "taken to carry a tag", "one", "circle"), ("ignored", "left open", "two", "diamond"))
@@ -80,9 +80,9 @@ def pile_figures(told: Told) -> list[Figure]:
         first, last = (lines[0].points[place][1] for place in (0, -1))
         label = f"Pseudo-labels by {told.step}: {lines[0].name} from {first:,.0f} to {last:,.0f}"
         chart = line_chart(label, lines, _thousands, x_title=told.step)
-        caption = f"Pairs of an untagged picture and a tag, in each {told.step}."
+        caption = f"Pairs of an untagged image and a tag, in each {told.step}."
         figures.append(Figure("Pseudo-labels", chart, legend(lines), caption))
-    entries = 0 if told.pile is None else told.pile.size * len(told.classes)
+    entries = 0 if told.unlabeled is None else told.unlabeled.size * len(told.classes)
     flips = _points(told, "flips", 100 / entries) if entries else []
     if len(flips) > 1:
         flips = flips[1:]  # at first there is nothing to change
@@ -109,7 +109,7 @@ def _thousands(value: float) -> str:
 
 
 def share_strips(rows: Sequence[ClassRow]) -> Strips | None:
-    """Return how often each tag is labelled, with its interval, beside how often the pile got it."""
+    """Return how often each tag is labeled, with its interval, beside how often the unlabeled set got it."""
     shown = [row for row in rows if row.share is not None or row.assigned is not None]
     if not shown:
         return None
@@ -121,13 +121,14 @@ def share_strips(rows: Sequence[ClassRow]) -> Strips | None:
         words, text = [], []
         if row.share is not None and row.share_ends is not None:
             low, high = map(hundredths, row.share_ends)
-            words.append(f"labelled {hundredths(row.share)} %, 90 % interval {low} to {high}")
+            words.append(f"labeled {hundredths(row.share)} %, 90 % interval {low} to {high}")
             text.append(f"{hundredths(row.share)} %")
         if row.assigned is not None:
             left_open = 0 if row.possible is None else row.possible - row.assigned
             left = f", {hundredths(left_open)} % left open" if left_open else ""
             words.append(
-                f"pile {hundredths(row.assigned)} %{left}" + (", which the labels make unlikely" * row.surprising)
+                f"unlabeled set {hundredths(row.assigned)} %{left}"
+                + (", which the labels make unlikely" * row.surprising)
             )
             text.append(f"{hundredths(row.assigned)} %" + " !" * row.surprising)
         estimate = None if row.share is None else row.share / top
@@ -138,14 +139,14 @@ def share_strips(rows: Sequence[ClassRow]) -> Strips | None:
 
 
 def precision_strips(rows: Sequence[ClassRow]) -> Strips | None:
-    """Return the average precision of each tag with its interval where there are enough pictures, the best first."""
+    """Return the average precision of each tag with its interval where there are enough images, the best first."""
     shown = [(row, row.measured) for row in rows if row.measured is not None and row.measured.ap is not None]
     if not shown:
         return None
     quarters = [0, 0.25, 0.5, 0.75, 1]
     strips = []
     for row, found in sorted(shown, key=lambda pair: -(pair[1].ap or 0)):
-        value, ends, interval = found.ap or 0.0, None, "too few pictures for an interval"
+        value, ends, interval = found.ap or 0.0, None, "too few images for an interval"
         if found.ap_low is not None and found.ap_high is not None:
             ends = (found.ap_low, found.ap_high)
             interval = f"90 % interval {hundredths(ends[0])} to {hundredths(ends[1])}"
@@ -155,29 +156,29 @@ def precision_strips(rows: Sequence[ClassRow]) -> Strips | None:
 
 
 def class_histogram(told: Told, looked: Looked | None, row: ClassRow) -> Markup | None:
-    """Return the probabilities of one tag: of pictures that carry it, that do not, and of the pile."""
+    """Return the probabilities of one tag: of images that carry it, that do not, and of the unlabeled set."""
     heaps, k = [], row.place
     if looked is not None:
         y, given = looked.part.table.y[:, k], looked.probabilities[:, k]
-        heaps = [Heap("labelled with the tag", given[y == 1], "one"), Heap("labelled without it", given[y == 0], "two")]
-    if told.pile is not None and told.artefact is not None:
+        heaps = [Heap("labeled with the tag", given[y == 1], "one"), Heap("labeled without it", given[y == 0], "two")]
+    if told.unlabeled is not None and told.artefact is not None:
         one = slice(k, k + 1)
         calibration = Calibration(told.artefact.calibration.slope[one], told.artefact.calibration.intercept[one])
-        probabilities = np.asarray(calibration.probabilities(told.pile.scores[:, one])).ravel()
+        probabilities = np.asarray(calibration.probabilities(told.unlabeled.scores[:, one])).ravel()
         heaps.append(Heap("untagged", probabilities, "three"))
     if not heaps:
         return None
     cut = "never chosen" if row.threshold is None else f"threshold {row.threshold:.3f}"
-    parts = "; ".join(f"{heap.name}: {counted(len(heap.values), 'picture')}" for heap in heaps)
+    parts = "; ".join(f"{heap.name}: {counted(len(heap.values), 'image')}" for heap in heaps)
     return histogram(f"Probabilities of {row.name}, {cut}. {parts}", heaps, row.threshold)
 
 
 def reliability_figures(told: Told, looked: Looked | None) -> list[Figure]:
-    """Return how far probabilities can be believed: on the page's pictures, and where they were fitted."""
+    """Return how far probabilities can be believed: on the page's images, and where they were fitted."""
     figures = []
     if looked is not None and looked.part.fair:
         caption = (
-            f"On the {looked.figures.pictures:,} {looked.part.words}, all tags together. Off by "
+            f"On the {looked.figures.images:,} {looked.part.words}, all tags together. Off by "
             f"{hundredths(looked.reliability.error)} points on average."
         )
         figures.append(
@@ -202,7 +203,7 @@ def _reliability_from(plain: dict[str, Any]) -> Reliability:
 
 def _reliability(title: str, shown: Sequence[tuple[str, str, str, Reliability]], caption: str) -> Figure:
     lines = []
-    for name, colour, shape, found in shown:
+    for name, color, shape, found in shown:
         bins = np.flatnonzero(found.count > 0)
         said = [
             f"{name}: given {hundredths(found.predicted[b])} %, true {hundredths(found.observed[b])} % "
@@ -210,7 +211,7 @@ def _reliability(title: str, shown: Sequence[tuple[str, str, str, Reliability]],
             for b in bins
         ]
         points, ends = _pairs(found.predicted, found.observed, bins), _pairs(found.low, found.high, bins)
-        lines.append((Series(name, points, colour, shape), ends, said))
+        lines.append((Series(name, points, color, shape), ends, said))
     chart = reliability_chart(f"{title}: share that is true by probability given. {caption}", lines)
     signs = legend([one for one, _, _ in lines]) if len(lines) > 1 else Markup("")
     return Figure(title, chart, signs, caption)

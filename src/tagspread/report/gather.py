@@ -1,4 +1,4 @@
-"""What a run folder tells about itself: settings, log, figures, tags, and how the pile was labelled.
+"""What a run folder tells about itself: settings, log, figures, tags, and how the unlabeled set was labeled.
 
 Whatever is missing is written down with the reason, so that the page can say it instead of leaving a hole.
 """
@@ -26,15 +26,15 @@ class Missing(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pile:
-    """What the untagged pictures were last taken for.
+class Unlabeled:
+    """What the untagged images were last taken for.
 
     Attributes:
         size: how many there are.
         positives: per class, how many were taken to carry the tag.
         ignored: per class, how many were left open.
         flips: per class, how often a pseudo-label changed from one epoch to the next, over the whole run.
-        scores: pictures x classes, the teacher's logits in the last epoch.
+        scores: images x classes, the teacher's logits in the last epoch.
     """
 
     size: int
@@ -56,7 +56,7 @@ class Told:
         log: a line of figures per epoch, or per round of fitting the head.
         metrics: the figures at the end; empty if training has not finished.
         artefact: tags, thresholds and calibration; None if training has not finished.
-        pile: what the pile was labelled with; None if that is not known.
+        unlabeled: what the unlabeled set was labeled with; None if that is not known.
         missing: what is not known, and why.
     """
 
@@ -67,7 +67,7 @@ class Told:
     log: list[dict[str, Any]]
     metrics: dict[str, Any]
     artefact: Artefact | None
-    pile: Pile | None
+    unlabeled: Unlabeled | None
     missing: list[Missing] = field(default_factory=list)
 
     @property
@@ -76,9 +76,9 @@ class Told:
         return "round" if self.settings.get("mode") == "head" else "epoch"
 
     @property
-    def learnt_from_pile(self) -> bool:
-        """Whether the untagged pictures had a part in the model that is kept."""
-        return self.pile is not None and self.metrics.get("network") != "labelled_only"
+    def learnt_from_unlabeled(self) -> bool:
+        """Whether the untagged images had a part in the model that is kept."""
+        return self.unlabeled is not None and self.metrics.get("network") != "labeled_only"
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -96,19 +96,19 @@ def read_run(run: str | Path) -> Told:
     if not finished:
         missing.append(Missing("Everything about single tags", f"the run has no {FILE}: training has not finished"))
     artefact = read_artefact(folder.path) if finished else None
-    pile = None
+    unlabeled = None
     if artefact is not None:
         try:
-            pile = _read_pile(folder.checkpoint, len(artefact.classes))
+            unlabeled = _read_unlabeled(folder.checkpoint, len(artefact.classes))
         except TagspreadError as error:
-            missing.append(Missing("What the untagged pictures were taken for", str(error)))
+            missing.append(Missing("What the untagged images were taken for", str(error)))
     try:
         settings, data = dict(config["settings"]), dict(config.get("data") or {})
     except (KeyError, TypeError, ValueError):
         raise TagspreadError(f"{folder.path / 'config.json'} is damaged: it has no settings of a run.") from None
     metrics = folder.read_json("metrics.json") if (folder.path / "metrics.json").exists() else {}
     log = _read_log(folder.path / "log.jsonl")
-    return Told(folder.path, str(config["tagspread"]), settings, data, log, metrics, artefact, pile, missing)
+    return Told(folder.path, str(config["tagspread"]), settings, data, log, metrics, artefact, unlabeled, missing)
 
 
 def _read_log(file: Path) -> list[dict[str, Any]]:
@@ -123,8 +123,8 @@ def _read_log(file: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _read_pile(checkpoint: Path, classes: int) -> Pile | None:
-    """Read what the pile was labelled with; None for a run that made no use of a pile.
+def _read_unlabeled(checkpoint: Path, classes: int) -> Unlabeled | None:
+    """Read what the unlabeled set was labeled with; None for a run that made no use of an unlabeled set.
 
     Only these tensors are read: the file also holds every network, and may be large.
     """
@@ -136,11 +136,11 @@ def _read_pile(checkpoint: Path, classes: int) -> Pile | None:
             if "targets.labels" not in there:
                 return None
             labels, flips, scores = (
-                opened.get_tensor(name) for name in ("targets.labels", "pile.flips", "pile.scores")
+                opened.get_tensor(name) for name in ("targets.labels", "unlabeled.flips", "unlabeled.scores")
             )
     except (OSError, SafetensorError) as error:
         raise TagspreadError(f"the run's checkpoint cannot be read ({error})") from None
     if labels.ndim != 2 or labels.shape[1] != classes:
         raise TagspreadError(f"the run's checkpoint has labels of shape {labels.shape} for {classes} tags")
     positives, ignored = (labels >= 0.5).sum(axis=0), (labels == -1).sum(axis=0)
-    return Pile(len(labels), positives, ignored, flips.sum(axis=0, dtype=np.int64), scores.astype(np.float64))
+    return Unlabeled(len(labels), positives, ignored, flips.sum(axis=0, dtype=np.int64), scores.astype(np.float64))

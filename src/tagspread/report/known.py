@@ -1,4 +1,4 @@
-"""Which labelled pictures a page is about: those that show best how good the tagger is."""
+"""Which labeled images a page is about: those that show best how good the tagger is."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tagspread.errors import Blank, TagspreadError
 from tagspread.report.gather import Missing, Told
 from tagspread.train.again import PUT_ASIDE, TEST_TABLE, Again, count_trained, find_again, read_for_run
 
-GIVEN = "pictures you gave"
+GIVEN = "images you gave"
 
 
 @dataclass(frozen=True)
 class Part:
-    """Pictures to look at, with their labels.
+    """Images to look at, with their labels.
 
     Attributes:
-        table: the pictures; the columns are those of the run.
-        words: what they are called on the page, such as "test pictures".
+        table: the images; the columns are those of the run.
+        words: what they are called on the page, such as "test images".
         fair: whether the tagger has not seen their labels.
         root: the folder that their names are shown from.
-        trained_on: how many of pictures the user gave were trained on, as far as that is known.
+        trained_on: how many of images the user gave were trained on, as far as that is known.
     """
 
     table: LabelTable
@@ -35,11 +35,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Known:
-    """What is labelled.
+    """What is labeled.
 
     Attributes:
-        trained: pictures that were trained on with their labels; None if they cannot be found.
-        part: the pictures to look at; None if there are none.
+        trained: images that were trained on with their labels; None if they cannot be found.
+        part: the images to look at; None if there are none.
     """
 
     trained: LabelTable | None
@@ -51,16 +51,16 @@ def find_known(
     labels: str | Path | None = None,
     images: str | Path | None = None,
     *,
-    pictures: bool = True,
+    show_images: bool = True,
     table_options: dict[str, Any] | None = None,
 ) -> Known:
-    """Find a run's labelled pictures again; what cannot be found is added to ``told.missing``.
+    """Find a run's labeled images again; what cannot be found is added to ``told.missing``.
 
     Args:
         told: the run.
         labels: a table to judge by, instead of the run's own test table.
         images: the folder that its paths start from; by default the run's own.
-        pictures: also open the pictures, where that matters for how training sorted them.
+        show_images: also open the images, where that matters for how training sorted them.
         table_options: how to read the table, if not as the run reads its own.
     """
     root = images or told.data.get("images")
@@ -71,39 +71,37 @@ def find_known(
     if not told.classes:
         return Known(None, None)
     try:
-        again = find_again(told.settings, told.data, told.classes, pictures=pictures)
+        again = find_again(told.settings, told.data, told.classes, show_images=show_images)
         trained = again.trained
     except TagspreadError as error:
         trained = None
-        told.missing.append(Missing("How often each tag is labelled", error.on_command_line.rstrip(".")))
-        if pictures and labels is None:
-            why = "its pictures cannot be found again; name some with --labels FILE and --images DIR"
-            told.missing.append(Missing("How good each tag is, and example pictures", why))
+        told.missing.append(Missing("How often each tag is labeled", error.on_command_line.rstrip(".")))
+        if show_images and labels is None:
+            why = "its images cannot be found again; name some with --labels FILE and --images DIR"
+            told.missing.append(Missing("How good each tag is, and example images", why))
     if labels is not None:
         table = read_for_run(Path(labels), Path(str(root)), told.data, told.classes, table_options or {})
         seen = count_trained({} if told.artefact is None else told.artefact.facts, table.paths, lambda: trained)
         return Known(trained, Part(table, GIVEN, True, Path(str(root)), seen))
-    if trained is None or not pictures:
+    if trained is None or not show_images:
         return Known(trained, None)
     return Known(trained, _fairest(told, again))
 
 
 def _fairest(told: Told, again: Again) -> Part | None:
-    """Return the pictures that show best how good the tagger is: test, held out, or else those it was trained on."""
+    """Return the images that show best how good the tagger is: test, held out, or else those it was trained on."""
     root, own = Path(told.data["images"]), told.data.get("test_labels")
     table, problem = again
     if own:
         try:
             return Part(read_for_run(Path(own), root, told.data, told.classes), TEST_TABLE, True, root)
         except TagspreadError as error:
-            told.missing.append(
-                Missing("How good each tag is, and example pictures", error.on_command_line.rstrip("."))
-            )
+            told.missing.append(Missing("How good each tag is, and example images", error.on_command_line.rstrip(".")))
             return None
     if len(problem.test):
         return Part(table.select(problem.test), PUT_ASIDE, True, root)
     if len(problem.held_out):
-        return Part(table.select(problem.held_out), "pictures that were held out to choose by", True, root)
-    why = "no picture was kept to test on; train with --test-labels or --test-share, or give --labels FILE"
+        return Part(table.select(problem.held_out), "images that were held out to choose by", True, root)
+    why = "no image was kept to test on; train with --test-labels or --test-share, or give --labels FILE"
     told.missing.append(Missing("How good each tag is", why))
-    return Part(table.select(problem.labelled), "labelled pictures, which it was trained on", False, root)
+    return Part(table.select(problem.labeled), "labeled images, which it was trained on", False, root)

@@ -1,4 +1,4 @@
-"""The tagger looks at the labelled pictures: its probabilities, its figures, and the pictures worth showing."""
+"""The tagger looks at the labeled images: its probabilities, its figures, and the images worth showing."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ SIDEWAYS = 5  # from this EXIF orientation on, height and width change places
 GROUPS = {
     "sure": ("Most confident", "What it is surest of, right or wrong."),
     "close": ("Nearest the threshold", "Where it could as well have decided otherwise."),
-    "extra": ("Chosen, but not labelled", "Its mistakes, or tags that were forgotten."),
-    "missed": ("Labelled, but not chosen", "What it overlooks, or labels that are wrong."),
+    "extra": ("Chosen, but not labeled", "Its mistakes, or tags that were forgotten."),
+    "missed": ("Labeled, but not chosen", "What it overlooks, or labels that are wrong."),
 }
 UNSURE = ("Highest scores", "Not all of them reach the threshold.")  # in place of "sure", where there are too few
 
 
 @dataclass(frozen=True)
 class Looked:
-    """A part of the labelled pictures, as the tagger sees it.
+    """A part of the labeled images, as the tagger sees it.
 
     Attributes:
-        part: the pictures that can be read.
+        part: the images that can be read.
         unreadable: those that cannot, with the reason.
-        probabilities: pictures x classes.
+        probabilities: images x classes.
         figures: how good that is.
         reliability: how far the probabilities can be believed.
     """
@@ -55,17 +55,17 @@ class Looked:
 
 
 class Example(NamedTuple):
-    """A picture of a class."""
+    """A image of a class."""
 
     name: str
     probability: float
     label: int  # 1, 0, -1 unknown
     chosen: bool
-    picture: str  # a data URI
+    image: str  # a data URI
 
 
 def look(tagger: Tagger, part: Part, progress: Callable[[int, int], None] | None = None) -> Looked:
-    """Let the tagger score the pictures of a part."""
+    """Let the tagger score the images of a part."""
     logits, errors = score_table(tagger, part.table, progress)
     good = np.array([not error for error in errors])
     unreadable = [f"{path}: {error}" for path, error in zip(part.table.paths, errors, strict=True) if error]
@@ -96,36 +96,36 @@ def pick(probabilities: np.ndarray, y: np.ndarray, threshold: float, most: int) 
 
 
 def examples(looked: Looked, thresholds: np.ndarray, classes: Sequence[int]) -> dict[int, dict[str, list[Example]]]:
-    """Return the pictures of some classes, by group: as many as the page has room for."""
+    """Return the images of some classes, by group: as many as the page has room for."""
     y = looked.part.table.y
 
     @cache
-    def picture(row: int) -> str:
+    def image(row: int) -> str:
         return thumbnail(looked.part.table.paths[row])
 
     for most in range(MOST_SHOWN, 0, -1):
         picked = {k: pick(looked.probabilities[:, k], y[:, k], thresholds[k], most) for k in classes}
         rows = [row for groups in picked.values() for group in groups.values() for row in group]
-        if _fits(map(picture, rows)) or most == 1:
+        if _fits(map(image, rows)) or most == 1:
             break
 
     def example(row: int, k: int) -> Example:
         path, p = looked.part.table.paths[row], float(looked.probabilities[row, k])
-        return Example(_name(path, looked.part.root), p, int(y[row, k]), p >= thresholds[k], picture(row))
+        return Example(_name(path, looked.part.root), p, int(y[row, k]), p >= thresholds[k], image(row))
 
     return {
         k: {name: [example(row, k) for row in group] for name, group in groups.items()} for k, groups in picked.items()
     }
 
 
-def _fits(pictures: Iterator[str]) -> bool:
+def _fits(images: Iterator[str]) -> bool:
     """Say whether they fit on the page; stops counting, and making them, once they do not."""
     total = 0
-    return all((total := total + len(one)) <= MOST_BYTES for one in pictures)
+    return all((total := total + len(one)) <= MOST_BYTES for one in images)
 
 
 def thumbnail(path: Path) -> str:
-    """Return a small picture as a data URI, upright and in its own proportions."""
+    """Return a small image as a data URI, upright and in its own proportions."""
     width, height = _upright_size(path)
     longest = max(width, height)
     side = min(SIDE, longest)
@@ -143,7 +143,7 @@ def _upright_size(path: Path) -> tuple[int, int]:
             width, height = opened.size
             try:
                 sideways = opened.getexif().get(ExifTags.Base.Orientation, 1) >= SIDEWAYS
-            except Exception:  # damaged metadata: data/decode.py takes such a picture for upright, too
+            except Exception:  # damaged metadata: data/decode.py takes such a image for upright, too
                 sideways = False
     return (height, width) if sideways else (width, height)
 

@@ -17,10 +17,10 @@ from tagspread.predict.tagger import load
 from tagspread.report.figures import (
     class_histogram,
     learning_figures,
-    pile_figures,
     precision_strips,
     reliability_figures,
     share_strips,
+    unlabeled_figures,
 )
 from tagspread.report.gather import Missing, Told, read_run
 from tagspread.report.known import find_known
@@ -32,7 +32,7 @@ from tagspread.train.head_mode import settings_in_use
 from tagspread.wording import counted
 
 NAME = "report.html"
-MOST_CLASSES = 100  # that are looked at closely: all their drawings and pictures should fit into one mail
+MOST_CLASSES = 100  # that are looked at closely: all their drawings and images should fit into one mail
 
 
 class Written(NamedTuple):
@@ -48,7 +48,7 @@ class Panel(NamedTuple):
     row: ClassRow
     histogram: Markup | None
     groups: list[tuple[str, str, list[Example]]]
-    untagged: bool  # whether the histogram shows the pile, too
+    untagged: bool  # whether the histogram shows the unlabeled set, too
 
 
 def write_report(
@@ -58,7 +58,7 @@ def write_report(
     labels: str | Path | None = None,
     images: str | Path | None = None,
     table_options: dict[str, Any] | None = None,
-    pictures: bool = True,
+    show_images: bool = True,
     device: str = "auto",
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -68,14 +68,14 @@ def write_report(
     Args:
         run: the run's folder.
         out: a new file ending in ``.html``; else ``report.html`` in the run's folder, where an older one is replaced.
-        labels: a table of labelled pictures to judge by, instead of the run's own test pictures.
+        labels: a table of labeled images to judge by, instead of the run's own test images.
         images: the folder that its paths start from.
         table_options: how to read the table, see :func:`~tagspread.data.tables.label_table.read_table`; by default as
             the run's own.
-        pictures: let the tagger look at pictures and show some; else only what the folder tells by itself.
+        show_images: let the tagger look at images and show some; else only what the folder tells by itself.
         device: where the tagger runs.
         overwrite: replace a file that is at ``out``.
-        progress: called with (done, total) while pictures are looked at.
+        progress: called with (done, total) while images are looked at.
     """
     told = read_run(run)
     if told.artefact is not None:
@@ -83,16 +83,16 @@ def write_report(
     file = told.path / NAME if out is None else Path(out)
     if out is not None:
         check_output(file, overwrite, (".html",))
-    if labels is not None and not (pictures and told.artefact):
+    if labels is not None and not (show_images and told.artefact):
         raise TagspreadError(
-            "@labels names pictures to look at, which needs a finished run, and no @pictures.",
+            "@labels names images to look at, which needs a finished run, and no @show_images.",
             labels=...,
-            pictures=Both("pictures=False", "--no-pictures"),
+            show_images=Both("show_images=False", "--no-images"),
         )
-    known = find_known(told, labels, images, pictures=pictures, table_options=table_options)
+    known = find_known(told, labels, images, show_images=show_images, table_options=table_options)
     looked = None
-    if not pictures:
-        told.missing.append(Missing("How good each tag is, and example pictures", "--no-pictures was asked for"))
+    if not show_images:
+        told.missing.append(Missing("How good each tag is, and example images", "--no-images was asked for"))
     elif known.part is not None:
         tagger = load(told.path, device)
         try:
@@ -100,9 +100,7 @@ def write_report(
         except TagspreadError as error:
             if labels is not None:
                 raise
-            told.missing.append(
-                Missing("How good each tag is, and example pictures", error.on_command_line.rstrip("."))
-            )
+            told.missing.append(Missing("How good each tag is, and example images", error.on_command_line.rstrip(".")))
     text = _render(_content(told, looked, known.trained))
     with in_one_motion(file) as opened:
         opened.write(text.encode("utf-8", "replace"))
@@ -120,12 +118,12 @@ def _content(told: Told, looked: Looked | None, trained: LabelTable | None) -> d
         "notes": notes(told, looked, rows),
         "missing": told.missing,
         "learning": learning_figures(told),
-        "pile": pile_figures(told),
+        "unlabeled": unlabeled_figures(told),
         "shares": share_strips(rows),
         "precision": precision_strips(rows),
         "fewest": FEWEST,
-        "used_pile": told.pile is not None,
-        "judged_on": None if looked is None else f"{looked.figures.pictures:,} {looked.part.words}",
+        "used_unlabeled": told.unlabeled is not None,
+        "judged_on": None if looked is None else f"{looked.figures.images:,} {looked.part.words}",
         "reliability": reliability_figures(told, looked),
         "fitted": told.artefact is not None and bool(told.artefact.facts["calibration"].get("fitted_on")),
         "rows": rows,
@@ -149,25 +147,25 @@ def _byline(told: Told) -> str:
 
 
 def _panels(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> list[Panel]:
-    if told.artefact is None or (looked is None and told.pile is None):
+    if told.artefact is None or (looked is None and told.unlabeled is None):
         return []
     known = rows if looked is None else sorted(rows, key=lambda row: -looked.figures.classes[row.place].positives)
     shown = sorted(known[:MOST_CLASSES], key=lambda row: row.place)
     if len(shown) < len(rows):
         why = f"there are {len(rows):,} tags, and the page has room for {MOST_CLASSES}; the most frequent are shown"
         told.missing.append(Missing("A closer look at the other tags", why))
-    pictures = {}
+    images = {}
     if looked is not None:
-        pictures = examples(looked, told.artefact.thresholds, [row.place for row in shown])
+        images = examples(looked, told.artefact.thresholds, [row.place for row in shown])
     panels = []
     for row in shown:
-        groups = [(*_title(name, group), group) for name, group in pictures.get(row.place, {}).items()]
-        panels.append(Panel(row, class_histogram(told, looked, row), groups, told.pile is not None))
+        groups = [(*_title(name, group), group) for name, group in images.get(row.place, {}).items()]
+        panels.append(Panel(row, class_histogram(told, looked, row), groups, told.unlabeled is not None))
     return panels
 
 
 def _title(name: str, group: Sequence[Example]) -> tuple[str, str]:
-    """Return what a group of pictures is called: nothing that was not chosen is something the tagger is sure of."""
+    """Return what a group of images is called: nothing that was not chosen is something the tagger is sure of."""
     return UNSURE if name == "sure" and not all(one.chosen for one in group) else GROUPS[name]
 
 

@@ -1,7 +1,7 @@
-"""Small charts as SVG text: crisp at any size, coloured by the page's style sheet, with the browser's own tooltips.
+"""Small charts as SVG text: crisp at any size, colored by the page's style sheet, with the browser's own tooltips.
 
 Each function returns markup in which every text that came from outside is escaped. Kinds are told apart by shape and
-dash as well as by colour.
+dash as well as by color.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SHAPES = {
 
 
 class Series(NamedTuple):
-    """A line of a chart: points, and how it is told apart (a colour of the style sheet, a shape)."""
+    """A line of a chart: points, and how it is told apart (a color of the style sheet, a shape)."""
 
     name: str
     points: Sequence[tuple[float, float]]
-    colour: str = "one"
+    color: str = "one"
     shape: str = "circle"
 
 
@@ -42,7 +42,7 @@ class Heap(NamedTuple):
 
     name: str
     values: np.ndarray
-    colour: str = "one"
+    color: str = "one"
 
 
 class Frame:
@@ -63,7 +63,7 @@ class Frame:
         return self.height - BOTTOM - (value - low) / (high - low) * (self.height - TOP - BOTTOM)
 
     def drawn(self, label: str, *parts: Markup) -> Markup:
-        """Return the whole picture; ``label`` says it in words to those who cannot see it."""
+        """Return the whole image; ``label`` says it in words to those who cannot see it."""
         start = Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">')
         return start.format(WIDTH, self.height, label) + _joined(parts) + Markup("</svg>")
 
@@ -142,14 +142,14 @@ def _line(frame: Frame, series: Series, text: Callable[[float], str], x_title: s
         )
         for x, y, value, height in places
     ]
-    return Markup('<g class="series {}"><path class="line" d="{}"/>{}</g>').format(series.colour, path, _joined(points))
+    return Markup('<g class="series {}"><path class="line" d="{}"/>{}</g>').format(series.color, path, _joined(points))
 
 
 def legend(series: Sequence[Series]) -> Markup:
     """Return a list of the lines, each with its sign."""
     sign = '<svg class="sign series {}" viewBox="-14 -7 28 14" aria-hidden="true"><path class="line" d="M-13 0H13"/>'
     item = Markup("<li>" + sign + "{}</svg>{}</li>")
-    items = [item.format(one.colour, SHAPES[one.shape], one.name) for one in series]
+    items = [item.format(one.color, SHAPES[one.shape], one.name) for one in series]
     return Markup('<ul class="legend">{}</ul>').format(_joined(items))
 
 
@@ -176,10 +176,10 @@ def dot_strip(
         parts.append(Markup(open_part).format(100 * other[0], 100 * min(1.0, other[1])))
     if ends is not None:
         parts.append(_whisker(*ends, y=9))
-    for share, y, colour, shape in ((value, 9, "one", "circle"), (other and other[0], 17, "two", "diamond")):
+    for share, y, color, shape in ((value, 9, "one", "circle"), (other and other[0], 17, "two", "diamond")):
         if share is not None:
             sign = '<svg class="series {}" x="{:.2f}%" y="{}" overflow="visible">{}</svg>'
-            parts.append(Markup(sign).format(colour, 100 * share, y, SHAPES[shape]))
+            parts.append(Markup(sign).format(color, 100 * share, y, SHAPES[shape]))
     return _strip(label, marks, *parts)
 
 
@@ -199,7 +199,7 @@ def _whisker(low: float, high: float, y: int = 12) -> Markup:
 def histogram(label: str, heaps: Sequence[Heap], threshold: float | None) -> Markup:
     """Return rows of bars over the probability, one per heap, with the threshold across each of them.
 
-    A bar's height goes with the square root of its number: one picture stays visible beside a thousand.
+    A bar's height goes with the square root of its number: one image stays visible beside a thousand.
     """
     each, gap = 46, 24
     height = TOP + len(heaps) * (each + gap) + BOTTOM
@@ -210,7 +210,7 @@ def histogram(label: str, heaps: Sequence[Heap], threshold: float | None) -> Mar
         bars.append(_bars(frame, heap, bottom, each))
         base = '<line class="axis" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>'
         bars.append(Markup(base).format(frame.left, frame.right, y=bottom))
-        said = f"{heap.name}: {counted(len(heap.values), 'picture')}"
+        said = f"{heap.name}: {counted(len(heap.values), 'image')}"
         words.append(Markup('<text x="{}" y="{:.1f}">{}</text>').format(frame.left, bottom - each - 8, said))
         if threshold is not None:  # not through the words
             line = '<line x1="{x:.1f}" x2="{x:.1f}" y1="{:.1f}" y2="{:.1f}"/>'
@@ -233,9 +233,9 @@ def _bars(frame: Frame, heap: Heap, bottom: float, each: float) -> Markup:
         if count:
             tall, x, wide = each * math.sqrt(count) / most, frame.x(low), frame.x(high) - frame.x(low) - 1
             bar = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>'
-            said = f"{low:.3g} to {high:.3g}: {counted(count, 'picture')}"
+            said = f"{low:.3g} to {high:.3g}: {counted(count, 'image')}"
             bars.append(Markup(bar).format(x + 0.5, bottom - tall, wide, tall, said))
-    return Markup('<g class="bars {}">{}</g>').format(heap.colour, _joined(bars))
+    return Markup('<g class="bars {}">{}</g>').format(heap.color, _joined(bars))
 
 
 def reliability_chart(
@@ -253,7 +253,7 @@ def reliability_chart(
     parts = [Markup('<path class="diagonal" d="M{:.1f} {:.1f}L{:.1f} {:.1f}"/>').format(*ends)]
     for one, intervals, said in series:
         path = "M" + "L".join(f"{frame.x(x):.1f} {frame.y(y):.1f}" for x, y in one.points)
-        parts.append(Markup('<g class="series {}"><path class="line" d="{}"/>').format(one.colour, path))
+        parts.append(Markup('<g class="series {}"><path class="line" d="{}"/>').format(one.color, path))
         for (x, y), (low, high), words in zip(one.points, intervals, said, strict=True):
             whisker = '<path class="whisker" d="M{:.1f} {:.1f}V{:.1f}"/>'
             parts.append(Markup(whisker).format(frame.x(x), frame.y(low), frame.y(high)))

@@ -21,20 +21,20 @@ class ClassRow:
     Attributes:
         place: its number among the classes.
         name: the tag.
-        labelled: labelled pictures that carry it and were trained on.
+        labeled: labeled images that carry it and were trained on.
         share: the share that is, of those where it is known.
         share_ends: the exact 90 % interval of that share.
-        pseudo: pictures of the pile that were taken to carry it.
+        pseudo: images of the unlabeled set that were taken to carry it.
         assigned: the share that is.
         possible: the share if all that were left open carried it as well.
-        flips: how often its pseudo-labels changed, per hundred pictures of the pile.
+        flips: how often its pseudo-labels changed, per hundred images of the unlabeled set.
         threshold: the probability from which on it is chosen; None: never.
         measured: how good the tagger is at it.
     """
 
     place: int
     name: str
-    labelled: int | None
+    labeled: int | None
     share: float | None
     share_ends: tuple[float, float] | None
     pseudo: int | None
@@ -46,7 +46,7 @@ class ClassRow:
 
     @property
     def surprising(self) -> bool:
-        """Whether more, or fewer, pictures of the pile got the tag than the labelled part makes likely."""
+        """Whether more, or fewer, images of the unlabeled set got the tag than the labeled part makes likely."""
         if self.assigned is None or self.possible is None or self.share_ends is None:
             return False
         low, high = self.share_ends
@@ -58,13 +58,13 @@ def class_rows(told: Told, trained: np.ndarray | None, looked: Looked | None) ->
 
     Args:
         told: the run.
-        trained: labels that were trained on, pictures x classes.
-        looked: what the tagger says of labelled pictures; its figures count only if they were not trained on.
+        trained: labels that were trained on, images x classes.
+        looked: what the tagger says of labeled images; its figures count only if they were not trained on.
     """
     if told.artefact is None:
         return []
     counts = None if trained is None else class_counts(trained)
-    pile = told.pile if told.pile is not None and told.pile.size else None
+    unlabeled = told.unlabeled if told.unlabeled is not None and told.unlabeled.size else None
     rows = []
     for k, name in enumerate(told.classes):
         positives, known = (None, 0) if counts is None else (int(counts[0][k]), int(counts[1][k]))
@@ -77,13 +77,15 @@ def class_rows(told: Told, trained: np.ndarray | None, looked: Looked | None) ->
             ClassRow(
                 place=k,
                 name=name,
-                labelled=positives,
+                labeled=positives,
                 share=positives / known if positives is not None and known else None,
                 share_ends=ends,
-                pseudo=None if pile is None else int(pile.positives[k]),
-                assigned=None if pile is None else float(pile.positives[k] / pile.size),
-                possible=None if pile is None else float((pile.positives[k] + pile.ignored[k]) / pile.size),
-                flips=None if pile is None else float(100 * pile.flips[k] / pile.size),
+                pseudo=None if unlabeled is None else int(unlabeled.positives[k]),
+                assigned=None if unlabeled is None else float(unlabeled.positives[k] / unlabeled.size),
+                possible=None
+                if unlabeled is None
+                else float((unlabeled.positives[k] + unlabeled.ignored[k]) / unlabeled.size),
+                flips=None if unlabeled is None else float(100 * unlabeled.flips[k] / unlabeled.size),
                 threshold=cut if math.isfinite(cut) else None,
                 measured=looked.figures.classes[k] if looked is not None and looked.part.fair else None,
             )

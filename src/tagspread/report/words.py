@@ -80,11 +80,11 @@ def tiles(told: Told, looked: Looked | None, trained: int | None) -> list[Tile]:
         found.append(Tile(f"{hundredths(shares['OP'], 0)}\u00a0%", "precision", "of the tags it gives are right"))
         found.append(Tile(f"{hundredths(shares['OR'], 0)}\u00a0%", "recall", "of the tags that are there are given"))
     if trained is not None:
-        found.append(Tile(f"{trained:,}", "labelled", "pictures with tags were learnt from"))
-    if told.pile is not None:
-        tried = "pictures were tried; the model that is kept is without"
-        remark = "pictures were learnt from as well" if told.learnt_from_pile else tried
-        found.append(Tile(f"{told.pile.size:,}", "untagged", remark))
+        found.append(Tile(f"{trained:,}", "labeled", "images with tags were learnt from"))
+    if told.unlabeled is not None:
+        tried = "images were tried; the model that is kept is without"
+        remark = "images were learnt from as well" if told.learnt_from_unlabeled else tried
+        found.append(Tile(f"{told.unlabeled.size:,}", "untagged", remark))
     return found
 
 
@@ -99,7 +99,7 @@ def sentences(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> li
             level = f" Guessing would reach about {hundredths(float(np.mean(by_chance)))}."
         inside = f" ({_interval(*ends)})" if ends else ""
         said.append(
-            f"On {where}, the tagger puts the right pictures first with a mean average precision of "
+            f"On {where}, the tagger puts the right images first with a mean average precision of "
             f"{hundredths(value)} out of 100{inside}.{level}"
         )
     if looked is not None and looked.part.fair:
@@ -119,11 +119,11 @@ def _map(told: Told, looked: Looked | None) -> tuple[float | None, tuple[float, 
     if looked is not None and looked.part.fair:
         found = looked.figures
         ends = None if found.map_low is None or found.map_high is None else (found.map_low, found.map_high)
-        return found.map, ends, f"{found.pictures:,} {looked.part.words}"
-    for part, words in (("test", "test pictures"), ("held_out", "held-out pictures")):
+        return found.map, ends, f"{found.images:,} {looked.part.words}"
+    for part, words in (("test", "test images"), ("held_out", "held-out images")):
         if (known := told.metrics.get(part)) and known.get("mAP") is not None:
             ends = known.get("interval_90")
-            return known["mAP"], None if ends is None else (ends[0], ends[1]), f"{known.get('pictures', 0):,} {words}"
+            return known["mAP"], None if ends is None else (ends[0], ends[1]), f"{known.get('images', 0):,} {words}"
     return None, None, ""
 
 
@@ -169,45 +169,45 @@ def notes(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> list[s
     if "not_measured" in told.metrics.get("gain", {}):
         said.append(_sentence(str(gain_in_words(told.metrics))))
     if looked is not None:
-        said += _about_pictures(told, looked)
-    if few := [row.name for row in rows if row.labelled is not None and row.labelled < FEW]:
-        said.append(f"Fewer than {FEW} labelled pictures carry {_names(few)}: expect little there, and tag a few more.")
+        said += _about_images(told, looked)
+    if few := [row.name for row in rows if row.labeled is not None and row.labeled < FEW]:
+        said.append(f"Fewer than {FEW} labeled images carry {_names(few)}: expect little there, and tag a few more.")
     decision = {} if told.artefact is None else told.artefact.facts.get("decision", {})
     if pooled := decision.get("classes_with_pooled_threshold"):
         said.append(f"Too few examples for a threshold of their own, so they share one: {_names(pooled)}.")
     if never := decision.get("classes_never_chosen"):
         said.append(f"Never chosen, as no threshold keeps the policy “{decision.get('policy')}”: {_names(never)}.")
     if odd := [row.name for row in rows if row.surprising]:
-        said.append(f"In the pile, {_names(odd)} got more or fewer pseudo-tags than the labelled pictures make likely.")
+        said.append(
+            f"In the unlabeled set, {_names(odd)} got more or fewer pseudo-tags than the labeled images make likely."
+        )
     return said
 
 
-def _about_pictures(told: Told, looked: Looked) -> list[str]:
+def _about_images(told: Told, looked: Looked) -> list[str]:
     said, found = [], looked.figures
     if not looked.part.fair:
-        said.append("Pictures and histograms are of pictures the tagger was trained on: it looks better there.")
+        said.append("Images and histograms are of images the tagger was trained on: it looks better there.")
     elif found.absent:
-        said.append(f"On none of these pictures, so left out of the mean: {_names(found.absent)}.")
+        said.append(f"On none of these images, so left out of the mean: {_names(found.absent)}.")
     if looked.part.trained_on:
-        said.append(f"{looked.part.trained_on:,} of these pictures were trained on, so the figures flatter.")
+        said.append(f"{looked.part.trained_on:,} of these images were trained on, so the figures flatter.")
     if looked.part.fair and found.thresholds_chosen_on:
         said.append(
-            f"The thresholds were chosen on {found.thresholds_chosen_on:,} of these {found.pictures:,} pictures, so "
+            f"The thresholds were chosen on {found.thresholds_chosen_on:,} of these {found.images:,} images, so "
             "precision, recall and probabilities look better than they are; average precision does not depend on them."
         )
     measured = (told.metrics.get("test") or told.metrics.get("held_out") or {}).get("mAP")
     own = looked.part.words != GIVEN
     if looked.part.fair and own and measured is not None and found.map is not None and abs(measured - found.map) > SAME:
         said.append(
-            f"Training measured a mAP of {hundredths(measured)} and this page {hundredths(found.map)}: pictures, "
+            f"Training measured a mAP of {hundredths(measured)} and this page {hundredths(found.map)}: images, "
             "labels or the model have changed since."
         )
     if looked.unreadable:
         some = "; ".join(looked.unreadable[:3])
         one = len(looked.unreadable) == 1
-        words = (
-            "picture cannot be read and is left out:" if one else "pictures cannot be read and are left out, such as"
-        )
+        words = "image cannot be read and is left out:" if one else "images cannot be read and are left out, such as"
         said.append(f"{len(looked.unreadable):,} {words} {some}.")
     return said
 

@@ -121,7 +121,7 @@ def check_resumable(run: str | Path) -> None:
     try:
         found = json.loads((path / FILE).read_text(encoding="utf-8"))["format"]
     except (OSError, ValueError, KeyError, TypeError):
-        return  # not finished, or damaged: going on mends that
+        return  # not finished, or damaged: going on fixes that
     if isinstance(found, int):
         _check_not_newer(path, found)
 

@@ -75,7 +75,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimiser's moments by parameter number and name."""
+    """Return the optimizer's moments by parameter number and name."""
     state = optimizer.state_dict()["state"]
     return {f"{number}.{name}": torch.as_tensor(value) for number, s in state.items() for name, value in s.items()}
 

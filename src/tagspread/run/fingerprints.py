@@ -1,8 +1,8 @@
-"""Which pictures thresholds and calibration were chosen on: on those very pictures the figures flatter.
+"""Which images thresholds and calibration were chosen on: on those very images the figures flatter.
 
 A run remembers them by fingerprints of the files, so that they are known again wherever they lie and whatever they are
-called. Of many pictures the smallest fingerprints are kept, which are as good as drawn at random: below the largest of
-them nothing is missing, so the share that other pictures have in common with them can be told.
+called. Of many images the smallest fingerprints are kept, which are as good as drawn at random: below the largest of
+them nothing is missing, so the share that other images have in common with them can be told.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 
 from tagspread.run.artefact import file_digest
 
-KEY = "chosen_on_pictures"  # in labels.json
-TRAINED_KEY = "trained_on_pictures"  # the same of those that were trained on with their labels
+KEY = "chosen_on_images"  # in labels.json
+TRAINED_KEY = "trained_on_images"  # the same of those that were trained on with their labels
 MOST = 1000
 DIGITS = 16
-TRAINING, DECIDING = "train", "decide"
+TRAINING, DECIDING = "train", "thresholds"
 
 
 def remember(files: Iterable[str | Path], by: str) -> dict[str, Any] | None:
-    """Return what ``labels.json`` keeps of the pictures that thresholds were chosen on; None if they are no files.
+    """Return what ``labels.json`` keeps of the images that thresholds were chosen on; None if they are no files.
 
     Args:
-        files: the pictures.
-        by: the command that chose: ``train`` knows that their labels were not trained on, ``decide`` does not.
+        files: the images.
+        by: the command that chose: ``train`` knows that their labels were not trained on, ``thresholds`` does not.
     """
     prints = [fingerprint(file) for file in files]
     known = sorted({one for one in prints if one is not None})
@@ -35,11 +35,11 @@ def remember(files: Iterable[str | Path], by: str) -> dict[str, Any] | None:
 
 
 def in_common(kept: dict[str, Any] | None, files: Sequence[str | Path]) -> int | None:
-    """Return how many of some pictures thresholds were chosen on; None if the run does not say.
+    """Return how many of some images thresholds were chosen on; None if the run does not say.
 
     Args:
         kept: what :func:`remember` returned.
-        files: the pictures in question.
+        files: the images in question.
     """
     prints = kept.get("fingerprints") if isinstance(kept, dict) else None
     if kept is None or not isinstance(prints, list) or not prints or not all(isinstance(one, str) for one in prints):

@@ -25,7 +25,7 @@ OURS = (
     "model.safetensors",
     "ema.safetensors",
     "best.safetensors",
-    "labelled_only.safetensors",
+    "labeled_only.safetensors",
     "pseudo_labels.csv",
     "report.html",
     "checkpoint/state.safetensors",

@@ -1,15 +1,15 @@
-r"""``pseudo_labels.csv``: one line per picture and tag, written when a run ends and read by all that look at it.
+r"""``pseudo_labels.csv``: one line per image and tag, written when a run ends and read by all that look at it.
 
 ========  ==============================================================================================
-image     the picture, relative to the folder of pictures where the run had one
-tag       the tag; blank on the only line of a picture with nothing to tell
+image     the image, relative to the folder of images where the run had one
+tag       the tag; blank on the only line of a image with nothing to tell
 target    what was last trained on: 1, 0, ``ignored``, or a number between for methods with soft targets
 score     :math:`\sigma(z)` of the teacher's logit that the target was made from; not calibrated
-rank      the picture's place in its class by that score, 1 the surest; a quota of K takes ranks 1 to K
+rank      the image's place in its class by that score, 1 the surest; a quota of K takes ranks 1 to K
 flips     how often the target changed during the run
 ========  ==============================================================================================
 
-Most pictures lack most tags, and that was never in question: lines with target 0 that never flipped are left out.
+Most images lack most tags, and that was never in question: lines with target 0 that never flipped are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tagspread.data.tables.read import LEDGER_COLUMNS
+from tagspread.data.tables.read import PSEUDO_LABEL_COLUMNS
 from tagspread.errors import TagspreadError
 from tagspread.run.folder import RunFolder
 
@@ -30,7 +30,7 @@ IGNORED = -1.0
 
 
 class Entry(NamedTuple):
-    """One line: a tag of a picture."""
+    """One line: a tag of a image."""
 
     tag: str
     target: float  # -1: ignored
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Whether the picture was taken to carry the tag."""
+        """Whether the image was taken to carry the tag."""
         return self.target >= 0.5
 
     @property
@@ -49,8 +49,8 @@ class Entry(NamedTuple):
         return self.score if self.given else 1 - self.score
 
 
-class Picture(NamedTuple):
-    """A picture of the pile and its lines."""
+class PseudoLabeledImage(NamedTuple):
+    """A image of the unlabeled set and its lines."""
 
     name: str
     entries: list[Entry]
@@ -78,15 +78,15 @@ def ranks_in_class(scores: np.ndarray) -> np.ndarray:
     return ranks
 
 
-def ledger_lines(
+def pseudo_label_rows(
     names: Sequence[str], classes: Sequence[str], targets: np.ndarray, logits: np.ndarray, flips: np.ndarray
 ) -> Iterator[tuple[object, ...]]:
-    """Yield the lines of the ledger below its header.
+    """Yield the lines of the pseudo-labels below its header.
 
     Args:
-        names: what the pictures of the pile are called.
+        names: what the images of the unlabeled set are called.
         classes: the tags.
-        targets: pictures x classes: 1, 0, -1 ignored, or soft.
+        targets: images x classes: 1, 0, -1 ignored, or soft.
         logits: the teacher's, from which the targets were made.
         flips: how often each target changed.
     """
@@ -104,8 +104,8 @@ def ledger_lines(
             yield name, "", "", "", "", ""
 
 
-def read_ledger(run: str | Path) -> list[Picture]:
-    """Read the ledger of a finished run: every picture of its pile, in order."""
+def read_pseudo_labels(run: str | Path) -> list[PseudoLabeledImage]:
+    """Read The pseudo-labels of a finished run: every image of its unlabeled set, in order."""
     folder = RunFolder(run)
     folder.read_json("config.json")  # or it is not a run at all
     file = folder.path / FILE
@@ -125,24 +125,25 @@ def _why_none(run: RunFolder) -> str:
     if gain is not None and "left_out" not in gain:
         return "it has gone since the run wrote it; copy it there"
     why = f", as {gain['left_out']}" if gain else ""
-    return f"this run made no use of the untagged pictures{why}"
+    return f"this run made no use of the untagged images{why}"
 
 
-def _read(file: Path, lines: Iterator[list[str]]) -> list[Picture]:
-    if (header := tuple(next(lines, ()))) != LEDGER_COLUMNS:
+def _read(file: Path, lines: Iterator[list[str]]) -> list[PseudoLabeledImage]:
+    if (header := tuple(next(lines, ()))) != PSEUDO_LABEL_COLUMNS:
         raise TagspreadError(
-            f"{file} has the columns {', '.join(header)} instead of {', '.join(LEDGER_COLUMNS)}: it was changed, or "
+            f"{file} has the columns {', '.join(header)} instead of {', '.join(PSEUDO_LABEL_COLUMNS)}: it was changed, "
+            f"or "
             "written by another version; train again."
         )
-    pictures: list[Picture] = []
+    images: list[PseudoLabeledImage] = []
     for number, line in enumerate(lines, start=2):
         try:
             name, tag, target, score, rank, flips = line
-            if not pictures or pictures[-1].name != name:
-                pictures.append(Picture(name, []))
+            if not images or images[-1].name != name:
+                images.append(PseudoLabeledImage(name, []))
             if tag:
                 value = IGNORED if target == "ignored" else float(target)
-                pictures[-1].entries.append(Entry(tag, value, float(score), int(rank), int(flips)))
+                images[-1].entries.append(Entry(tag, value, float(score), int(rank), int(flips)))
         except ValueError:
             raise TagspreadError(f"{file} line {number} is damaged; train again.") from None
-    return pictures
+    return images

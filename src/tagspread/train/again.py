@@ -1,4 +1,4 @@
-"""A run's labelled pictures, found again where training found them, and sorted into the same parts."""
+"""A run's labeled images, found again where training found them, and sorted into the same parts."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS, get_method
 from tagspread.progress import Watcher
 from tagspread.run.fingerprints import TRAINED_KEY, in_common
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.train.loading import put_aside_for_testing
 
-TEST_TABLE, PUT_ASIDE = "test pictures", "labelled pictures that were put aside to test on"
+TEST_TABLE, PUT_ASIDE = "test images", "labeled images that were put aside to test on"
 
 
 class Again(NamedTuple):
     """The table that was trained on, and how its rows were sorted into parts."""
 
     table: LabelTable
-    problem: Problem
+    dataset: Dataset
 
     @property
     def trained(self) -> LabelTable:
-        """The pictures that were trained on with their labels."""
-        return self.table.select(self.problem.labelled)
+        """The images that were trained on with their labels."""
+        return self.table.select(self.dataset.labeled)
 
 
 def find_again(
-    settings: dict[str, Any], data: dict[str, Any], classes: tuple[str, ...], *, pictures: bool = True
+    settings: dict[str, Any], data: dict[str, Any], classes: tuple[str, ...], *, show_images: bool = True
 ) -> Again:
     """Read a run's own table and sort its rows as training did.
 
@@ -43,34 +43,34 @@ def find_again(
         settings: how it was trained, from its ``config.json``.
         data: where the data came from, from there as well.
         classes: its tags, which the columns of the table are brought into the order of.
-        pictures: also open the pictures, where that matters for how training sorted them.
+        show_images: also open the images, where that matters for how training sorted them.
     """
     if not data.get("labels") or not data.get("images"):
         raise TagspreadError("the run was started from Python with its own data, and does not know where it is")
     file, root = Path(data["labels"]), Path(data["images"])
-    for path, what in ((root, "folder of pictures"), (file, "table of labels")):
+    for path, what in ((root, "folder of images"), (file, "table of labels")):
         if not path.exists():
             raise TagspreadError(f"the {what}, {path}, is no longer there")
     table = read_for_run(file, root, data, classes)
-    return Again(table, _sort_again(settings, data, table, pictures))
+    return Again(table, _sort_again(settings, data, table, show_images))
 
 
 def find_test_part(settings: dict[str, Any], data: dict[str, Any], classes: tuple[str, ...]) -> tuple[LabelTable, str]:
-    """Return the pictures that a run was given, or put aside, to test on, and what they are called."""
+    """Return the images that a run was given, or put aside, to test on, and what they are called."""
     if own := data.get("test_labels"):
         return read_for_run(Path(own), Path(data["images"]), data, classes), TEST_TABLE
     if not data.get("labels"):
         raise TagspreadError(
-            "the run was started from Python with its own data, and does not know where its test pictures are (what it "
+            "the run was started from Python with its own data, and does not know where its test images are (what it "
             "reached on them is in its metrics.json); name some with @labels.",
             labels=...,
         )
     if not data.get("test_share"):
         raise TagspreadError(
-            "the run kept no picture to test on; name some that it was not trained on with @labels.", labels=...
+            "the run kept no image to test on; name some that it was not trained on with @labels.", labels=...
         )
     again = find_again(settings, data, classes)
-    return again.table.select(again.problem.test), PUT_ASIDE
+    return again.table.select(again.dataset.test), PUT_ASIDE
 
 
 def read_for_run(
@@ -83,11 +83,11 @@ def read_for_run(
 
 
 def count_trained(facts: dict[str, Any], paths: Sequence[Path], find_trained: Callable[[], LabelTable | None]) -> int:
-    """Return how many pictures were trained on with their labels: by content or, in older runs, by path.
+    """Return how many images were trained on with their labels: by content or, in older runs, by path.
 
     Args:
         facts: the run's ``labels.json``.
-        paths: the pictures in question.
+        paths: the images in question.
         find_trained: finds those that were trained on, for runs that do not remember their content.
     """
     if (found := in_common(facts.get(TRAINED_KEY), paths)) is not None:
@@ -97,20 +97,20 @@ def count_trained(facts: dict[str, Any], paths: Sequence[Path], find_trained: Ca
     return sum(path.resolve() in known for path in paths)
 
 
-def _sort_again(settings: dict[str, Any], data: dict[str, Any], table: LabelTable, pictures: bool) -> Problem:
+def _sort_again(settings: dict[str, Any], data: dict[str, Any], table: LabelTable, show_images: bool) -> Dataset:
     """Sort the table's rows into parts by the very code that did so in training: the seed is in the settings."""
-    good = table.labelled
+    good = table.labeled
     splits = data.get("test_share") or settings["selection"] == "held_out"
-    if splits and pictures:  # training left broken pictures out before, and so must we, or the parts would differ
+    if splits and show_images:  # training left broken images out before, and so must we, or the parts would differ
         thumbs = np.empty((len(table), 3, 1, 1), np.uint8)
         good[[broken.index for broken in decode_all(list(table.paths), 1, thumbs)]] = False
     nothing = TensorStore(np.zeros((len(table), 1), np.float32), "cpu")  # splitting asks for labels only
-    problem = Problem(nothing, table.y, table.classes, labelled=np.flatnonzero(good), pile=np.empty(0, np.int64))
+    dataset = Dataset(nothing, table.y, table.classes, labeled=np.flatnonzero(good), unlabeled=np.empty(0, np.int64))
     if data.get("test_share"):
-        problem = put_aside_for_testing(problem, data["test_share"], settings["seed"], Watcher(quiet=True))
+        dataset = put_aside_for_testing(dataset, data["test_share"], settings["seed"], Watcher(quiet=True))
     if settings["selection"] == "held_out":
-        problem = problem.hold_out(settings["held_out"], settings["seed"])
+        dataset = dataset.hold_out(settings["held_out"], settings["seed"])
     if settings["method"] in METHODS:
         share = get_method(settings["method"], **settings["method_options"]).share_apart
-        problem = problem.set_apart(share, settings["seed"]) if share else problem
-    return problem
+        dataset = dataset.set_apart(share, settings["seed"]) if share else dataset
+    return dataset

@@ -26,7 +26,7 @@ def steps_per_chunk(steps: np.ndarray) -> int:
 
 
 def _views_at_once(network: TagNet, store: Store, steps: np.ndarray) -> int:
-    """Return the views of how many steps are made at once: fewer if pictures are large or seen in several parts."""
+    """Return the views of how many steps are made at once: fewer if images are large or seen in several parts."""
     bytes_per_step = int(steps.shape[1]) * math.prod(store.shape) * network.parts
     return max(1, min(steps_per_chunk(steps), BYTES_PER_CHUNK // bytes_per_step))
 
@@ -40,6 +40,6 @@ def shown_batches(
     flat = [chunk.reshape(-1) for chunk in chunks]
     items = prefetch(store.batch, flat) if store.placement == "disk" else map(store.batch, flat)
     for chunk, rows, loaded in zip(chunks, flat, items, strict=True):
-        # features have no views: what is no picture is trained on as it is
+        # features have no views: what is no image is trained on as it is
         made = network.show(views, loaded, rows, epoch, cutout) if loaded.ndim == 4 else loaded
         yield from made.reshape(*chunk.shape, *made.shape[1:])

@@ -10,17 +10,17 @@ from tagspread.errors import TagspreadError
 from tagspread.methods.from_file import text_of
 from tagspread.train.config import TrainConfig
 
-ONLY_WITH_PILE = (
+ONLY_WITH_UNLABELED = (
     "method",
     "method_options",
     "epochs",
     "schedule_epochs",
     "batch",
     "batch_labeled",
-    "pile_weight",
+    "unlabeled_weight",
     "warm_start_from",
     "teacher_flips",
-)  # settings that make no difference until the pile is used
+)  # settings that make no difference until the unlabeled set is used
 
 
 OF_THE_MACHINE = ("score_batch", "graphs")  # which change how fast something is learnt, not what
@@ -40,7 +40,7 @@ def check_same(
     """
     if facts["data"] != fingerprint:
         raise TagspreadError(
-            f"the checkpoint in {folder} is of other data (other pictures, labels, classes or split); "
+            f"the checkpoint in {folder} is of other data (other images, labels, classes or split); "
             "resume with the data it was started on, or start a new run in another folder."
         )
     now = text_of(config.method)
@@ -61,9 +61,9 @@ def check_same(
         )
 
 
-def same_before_pile(one: TrainConfig, other: TrainConfig) -> bool:
-    """Return whether two runs are the same until the pile is used, whatever their seeds."""
-    return not _changed(one, other, (*ONLY_WITH_PILE, "seed"))
+def same_before_unlabeled(one: TrainConfig, other: TrainConfig) -> bool:
+    """Return whether two runs are the same until the unlabeled set is used, whatever their seeds."""
+    return not _changed(one, other, (*ONLY_WITH_UNLABELED, "seed"))
 
 
 def _changed(one: TrainConfig, other: TrainConfig, apart_from: tuple[str, ...]) -> list[str]:
@@ -75,4 +75,4 @@ def _changed(one: TrainConfig, other: TrainConfig, apart_from: tuple[str, ...]) 
 
 def found_on_the_way(config: TrainConfig) -> tuple[str, ...]:
     """Return the settings that a run chooses itself; the checkpoint knows them, who resumes it need not."""
-    return ("method_options", "pile_weight") if config.mode == "head" else ()
+    return ("method_options", "unlabeled_weight") if config.mode == "head" else ()

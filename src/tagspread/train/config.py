@@ -20,7 +20,7 @@ from tagspread.errors import TagspreadError, check_choice, did_you_mean
 from tagspread.methods import find_method
 from tagspread.methods.from_file import whole_name
 from tagspread.vision.augment import OPERATIONS, Views
-from tagspread.vision.sizes import SMALLEST, picture_size
+from tagspread.vision.sizes import SMALLEST, default_image_size
 
 SEEDS = 2**32  # how many the published split can be drawn with
 LOSSES: dict[str, Callable[..., Tensor]] = {"asl": asl_loss, "bce": bce_loss}
@@ -56,24 +56,26 @@ class TrainConfig:
     normalize: str = "weights"  # what the weights were trained with; "none" feeds 0..1
     batch_norm: str = "batch"  # "frozen" keeps the statistics of the start
 
-    mode: str = "full"  # "head" leaves the network as it is; "auto" does that where there is no GPU and a large pile
+    mode: str = (
+        "full"  # "head" leaves the network as it is; "auto" does that where there is no GPU and a large unlabeled set
+    )
 
     # length and batches
     start: str = "warmup"  # or "fitted_head": a linear head fitted by the method on frozen features
     warmup_epochs: int = 12
     epochs: int = 28
     batch: int = 64
-    batch_labeled: int | None = None  # of `batch`; None: 1.25 * labelled share * batch
-    warmup_batch: int | None = None  # None: 320 * labelled share
+    batch_labeled: int | None = None  # of `batch`; None: 1.25 * labeled share * batch
+    warmup_batch: int | None = None  # None: 320 * labeled share
     warm_start_from: str = "raw"
 
     # loss
     loss: str = "asl"
     loss_options: dict[str, float] = field(default_factory=dict)
     reduction: str = "sum"  # one sum over the mixed batch; "mean_mean" is the paper's eq. 6
-    pile_weight: float | None = None  # None: 1; in mode "head" what cross-validation says
+    unlabeled_weight: float | None = None  # None: 1; in mode "head" what cross-validation says
 
-    # optimiser: AdamW with one cycle
+    # optimizer: AdamW with one cycle
     lr: float = 1e-4
     lr_head: float | None = None  # None: lr
     weight_decay: float = 1e-4
@@ -83,7 +85,7 @@ class TrainConfig:
     # teacher
     ema_decay: float = 0.9997
     ema_warmup: bool = True
-    teacher_flips: bool = False  # average the scores of the picture and its mirror image
+    teacher_flips: bool = False  # average the scores of the image and its mirror image
 
     # views
     flip: bool = True
@@ -94,7 +96,7 @@ class TrainConfig:
     # evaluation and machine
     selection: str = "last"
     evaluate_every: int = 1  # epochs; the last of a stage is always evaluated
-    held_out: float = 0.2  # share of the labelled part, for selection="held_out" only
+    held_out: float = 0.2  # share of the labeled part, for selection="held_out" only
     precision: str = "auto"
     graphs: str = "auto"
     score_batch: int | None = None  # None: what suits the device
@@ -109,7 +111,7 @@ class TrainConfig:
                 raise TagspreadError(f"{name} is {value}; give a whole number of at least 1.")
         if self.image_size < SMALLEST:
             raise TagspreadError(f"image_size is {self.image_size}; give at least {SMALLEST} pixels.")
-        for name in ("warmup_epochs", "epochs", "seed", "lr", "lr_head", "weight_decay", "pile_weight"):
+        for name in ("warmup_epochs", "epochs", "seed", "lr", "lr_head", "weight_decay", "unlabeled_weight"):
             if (value := getattr(self, name)) is not None and not 0 <= value < math.inf:
                 raise TagspreadError(f"{name} is {value}; give a number of at least 0.")
         if self.seed >= SEEDS:
@@ -173,7 +175,7 @@ def _typed(name: str, annotation: str, value: Any) -> Any:
 
 
 PAPER: dict[str, Any] = {
-    # the released code feeds ImageNet weights with pictures in 0..1
+    # the released code feeds ImageNet weights with images in 0..1
     "normalize": "none",
     # constant decay from the first step; the teacher is the average of the semi-supervised stage
     "ema_warmup": False,
@@ -236,7 +238,7 @@ def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
     if "lr" in settings:
         values.pop("lr_head", None)  # it belongs to the preset's rate
     if values.get("image_size", 0) is None and "image_size" not in settings:
-        values["image_size"] = picture_size(str(settings.get("backbone", TrainConfig.backbone)))
+        values["image_size"] = default_image_size(str(settings.get("backbone", TrainConfig.backbone)))
     if any(name in settings for name in _OF_FULL_TRAINING):
         values["mode"] = "full"  # who says how to train the network wants it trained
     return TrainConfig.from_dict(values | settings)

@@ -21,30 +21,31 @@ def _no_rows() -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Dataset:
     """Items, labels and parts.
 
     Attributes:
         store: where the items are.
-        y: one row per item of the store: 1, 0, -1 unknown. The pile's rows are never read.
+        y: one row per item of the store: 1, 0, -1 unknown. The unlabeled set's rows are never read.
         classes: the tags' names.
-        labelled: rows that are trained on with their labels.
-        pile: rows whose labels are not known.
+        labeled: rows that are trained on with their labels.
+        unlabeled: rows whose labels are not known.
         test: rows to evaluate on; never used to choose anything, unless the parity mode is asked for by name.
-        held_out: labelled rows kept from training, to choose by.
-        names: what to call each item, for messages and to recognise the data again.
+        held_out: labeled rows kept from training, to choose by.
+        names: what to call each item, for messages and to recognize the data again.
         files: the items' files, where they are files: whether they have changed is seen from outside.
-        apart: labelled rows that are trained on as part of the pile, without their labels, for methods that judge by
+        apart: labeled rows that are trained on as part of the unlabeled set, without their labels, for methods that
+            judge by them.
+        oracle: the unlabeled set's true labels, for experiments that measure pseudo-labels; nothing is ever trained on
             them.
-        oracle: the pile's true labels, for experiments that measure pseudo-labels; nothing is ever trained on them.
-        identity: by what a checkpoint recognises the data, where the store does not tell.
+        identity: by what a checkpoint recognizes the data, where the store does not tell.
     """
 
     store: Store
     y: np.ndarray
     classes: tuple[str, ...]
-    labelled: np.ndarray
-    pile: np.ndarray
+    labeled: np.ndarray
+    unlabeled: np.ndarray
     test: np.ndarray = field(default_factory=_no_rows)
     held_out: np.ndarray = field(default_factory=_no_rows)
     names: Sequence[str] = ()
@@ -63,12 +64,15 @@ class Problem:
                 "give one row per item and one column per class."
             )
         object.__setattr__(self, "apart", np.asarray(self.apart, np.int64))
-        if self.oracle is not None and self.oracle.shape != (len(self.pile), len(self.classes)):
+        if self.oracle is not None and self.oracle.shape != (len(self.unlabeled), len(self.classes)):
             raise TagspreadError(
-                f"oracle has shape {self.oracle.shape} but the pile has {len(self.pile)} items and there are "
-                f"{len(self.classes)} classes; give one row per item of the pile."
+                f"oracle has shape {self.oracle.shape} but the unlabeled set has {len(self.unlabeled)} items and there "
+                f"are "
+                f"{len(self.classes)} classes; give one row per item of the unlabeled set."
             )
-        parts = {part: np.asarray(getattr(self, part), np.int64) for part in ("labelled", "pile", "test", "held_out")}
+        parts = {
+            part: np.asarray(getattr(self, part), np.int64) for part in ("labeled", "unlabeled", "test", "held_out")
+        }
         for part, rows in parts.items():
             object.__setattr__(self, part, rows)
         everything = np.concatenate(list(parts.values()))
@@ -77,7 +81,7 @@ class Problem:
         rows, times = np.unique(everything, return_counts=True)
         if (times > 1).any():
             raise TagspreadError(
-                f"item {self.name(int(rows[times > 1][0]))} is in more than one part; labelled, pile, test and "
+                f"item {self.name(int(rows[times > 1][0]))} is in more than one part; labeled, unlabeled set, test and "
                 "held-out items must be different ones, or the figures are not worth reading."
             )
 
@@ -85,63 +89,63 @@ class Problem:
         """Return what to call an item."""
         return str(self.names[row]) if len(self.names) else f"number {row}"
 
-    def check_trainable(self, needs_pile: bool) -> list[str]:
+    def check_trainable(self, needs_unlabeled: bool) -> list[str]:
         """Raise if nothing can be learnt; return what a person should know before it starts."""
-        known = self.y[self.labelled] >= 0
+        known = self.y[self.labeled] >= 0
         if not known.any():
             raise TagspreadError(
-                "no picture is labelled; a few labelled ones per class are needed to learn what the tags mean."
+                "no image is labeled; a few labeled ones per class are needed to learn what the tags mean."
             )
-        if needs_pile and not len(self.pile):
+        if needs_unlabeled and not len(self.unlabeled):
             raise TagspreadError(
-                "the pile of unlabelled pictures is empty; add some, or train on the labelled part with method 'asl'."
+                "the set of unlabeled images is empty; add some, or train on the labeled part with method 'asl'."
             )
-        positives = (self.y[self.labelled] == 1).sum(0)
+        positives = (self.y[self.labeled] == 1).sum(0)
         if not positives.any():
-            raise TagspreadError("no labelled picture carries any tag; there is nothing to learn to recognise.")
+            raise TagspreadError("no labeled image carries any tag; there is nothing to learn to recognize.")
         notes = []
         if missing := [name for name, count in zip(self.classes, positives, strict=True) if not count]:
             verb = "has" if len(missing) == 1 else "have"
             notes.append(
-                f"{_listed(missing)} {verb} no labelled picture, so cannot be learnt and will get no pseudo-positives; "
+                f"{_listed(missing)} {verb} no labeled image, so cannot be learnt and will get no pseudo-positives; "
                 "tag at least a few."
             )
-        if (n := len(self.labelled)) < (q := len(self.classes)):
-            notes.append(f"{counted(n, 'labelled picture')} for {q:,} classes: expect little of the rare ones.")
+        if (n := len(self.labeled)) < (q := len(self.classes)):
+            notes.append(f"{counted(n, 'labeled image')} for {q:,} classes: expect little of the rare ones.")
         if len(self.classes) == 1:
             notes.append("there is one class only: this works, as a yes/no question.")
         return notes
 
-    def hold_out(self, share: float, seed: int) -> Problem:
-        """Return the problem with a share of the labelled rows kept from training."""
-        count = round(share * len(self.labelled))
-        if count < 1 or count >= len(self.labelled):
+    def hold_out(self, share: float, seed: int) -> Dataset:
+        """Return the dataset with a share of the labeled rows kept from training."""
+        count = round(share * len(self.labeled))
+        if count < 1 or count >= len(self.labeled):
             raise TagspreadError(
-                f"held_out is {share} of {counted(len(self.labelled), 'labelled picture')}: {count:,} to choose by, "
-                f"{len(self.labelled) - count:,} to train on. Label more, or take selection 'last'."
+                f"held_out is {share} of {counted(len(self.labeled), 'labeled image')}: {count:,} to choose by, "
+                f"{len(self.labeled) - count:,} to train on. Label more, or take selection 'last'."
             )
-        kept, held, _ = hold_out(self.y[self.labelled], share, seed, classes=self.classes)
-        return replace(self, labelled=self.labelled[kept], held_out=self.labelled[held])
+        kept, held, _ = hold_out(self.y[self.labeled], share, seed, classes=self.classes)
+        return replace(self, labeled=self.labeled[kept], held_out=self.labeled[held])
 
-    def set_apart(self, share: float, seed: int) -> Problem:
-        """Return the problem with a share of the labelled rows moved to the pile; their labels are for judging only."""
-        if not 1 <= round(share * len(self.labelled)) < len(self.labelled):
+    def set_apart(self, share: float, seed: int) -> Dataset:
+        """Return the dataset with a share of the labeled rows moved to the unlabeled set, to judge pseudo-labels."""
+        if not 1 <= round(share * len(self.labeled)) < len(self.labeled):
             raise TagspreadError(
-                f"the method sets {share:.0%} of {counted(len(self.labelled), 'labelled picture')} apart to judge by; "
+                f"the method sets {share:.0%} of {counted(len(self.labeled), 'labeled image')} apart to judge by; "
                 "that leaves none there or none to train on. Label more, or take another method."
             )
-        kept, moved, _ = hold_out(self.y[self.labelled], share, seed, classes=self.classes)
-        rows = self.labelled[moved]
+        kept, moved, _ = hold_out(self.y[self.labeled], share, seed, classes=self.classes)
+        rows = self.labeled[moved]
         oracle = None if self.oracle is None else np.concatenate([self.oracle, self.y[rows]])
-        pile = np.concatenate([self.pile, rows])
-        return replace(self, labelled=self.labelled[kept], pile=pile, apart=rows, oracle=oracle)
+        unlabeled = np.concatenate([self.unlabeled, rows])
+        return replace(self, labeled=self.labeled[kept], unlabeled=unlabeled, apart=rows, oracle=oracle)
 
     def fingerprint(self) -> str:
-        """Return a digest by which a checkpoint recognises its data."""
+        """Return a digest by which a checkpoint recognizes its data."""
         if self.identity is not None:
             return self.identity
         digest = hashlib.sha256()
-        for part in (self.labelled, self.pile, self.test, self.held_out, self.y[self.labelled], self.y[self.test]):
+        for part in (self.labeled, self.unlabeled, self.test, self.held_out, self.y[self.labeled], self.y[self.test]):
             digest.update(np.ascontiguousarray(part).tobytes())
         words = "\0".join((*self.classes, "", *map(str, self.names), str(self.store.shape)))
         digest.update(words.encode("utf-8", "surrogateescape"))  # names of files need not be UTF-8
@@ -149,7 +153,7 @@ class Problem:
         return digest.hexdigest()[:16]
 
     def look_at(self, digest: hashlib._Hash, *, times: bool = False) -> None:
-        """Add the pictures themselves to a digest: the sizes of all files and a few pictures, or every single one.
+        """Add the images themselves to a digest: the sizes of all files and a few images, or every single one.
 
         Args:
             digest: what is added to.

@@ -1,8 +1,9 @@
 """Which thresholds and which calibration a run gets, and what is written down about where they came from.
 
-Both must rest on pictures whose labels the network was not trained on. A run that held some out has such pictures. One
-that did not still knows how often each tag occurs among the labelled pictures, and what the network says of the pile:
-its thresholds choose each tag as often on the pile as it occurs ("match"), and its probabilities stay as they are.
+Both must rest on images whose labels the network was not trained on. A run that held some out has such images. One
+that did not still knows how often each tag occurs among the labeled images, and what the network says of the unlabeled
+set: its thresholds choose each tag as often on the unlabeled set as it occurs ("match"), and its probabilities stay as
+they are.
 """
 
 from __future__ import annotations
@@ -21,64 +22,67 @@ from tagspread.core.decision import Decision, choose_thresholds, decide
 from tagspread.run.artefact import artefact_facts
 from tagspread.run.fingerprints import KEY, TRAINED_KEY, TRAINING, remember
 from tagspread.train.config import TrainConfig
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.vision.backbones import TagNet
 
-MOST_OF_PILE = 20_000  # pictures of the pile that are scored: enough for any tag that is on more than 1 in 1000
+MOST_OF_UNLABELED = (
+    20_000  # images of the unlabeled set that are scored: enough for any tag that is on more than 1 in 1000
+)
 PLAIN = 0.5
 
 
 def facts_of_run(
-    problem: Problem, config: TrainConfig, network: TagNet, model: Path, logits_of: Callable[[np.ndarray], Tensor]
+    dataset: Dataset, config: TrainConfig, network: TagNet, model: Path, logits_of: Callable[[np.ndarray], Tensor]
 ) -> dict[str, Any]:
     """Return the whole ``labels.json`` of a run that has just been trained.
 
     Args:
-        problem: what it was trained on.
+        dataset: what it was trained on.
         config: how.
         network: the network that predicts.
         model: the file with its weights, already written.
-        logits_of: its logits of some rows of the problem.
+        logits_of: its logits of some rows of the dataset.
     """
-    facts = artefact_facts(problem.classes, config.to_dict(), network, problem.store.shape, model)
-    facts |= decide_for_run(problem, logits_of, config.method_options.get("priors"))
-    return facts | {TRAINED_KEY: remember([problem.name(int(row)) for row in problem.labelled], TRAINING)}
+    facts = artefact_facts(dataset.classes, config.to_dict(), network, dataset.store.shape, model)
+    facts |= decide_for_run(dataset, logits_of, config.method_options.get("priors"))
+    return facts | {TRAINED_KEY: remember([dataset.name(int(row)) for row in dataset.labeled], TRAINING)}
 
 
 def decide_for_run(
-    problem: Problem, logits_of: Callable[[np.ndarray], Tensor], priors: dict[str, float] | None = None
+    dataset: Dataset, logits_of: Callable[[np.ndarray], Tensor], priors: dict[str, float] | None = None
 ) -> dict[str, Any]:
     """Return the thresholds and calibration of a run that has just been trained, for its ``labels.json``.
 
     Args:
-        problem: what it was trained on.
+        dataset: what it was trained on.
         logits_of: the chosen network's logits of some rows of the store.
-        priors: how often a class occurs in the pile, by name, where the user knows better than the labelled part does.
+        priors: how often a class occurs in the unlabeled set, by name, where the user knows better than the labeled
+            part does.
     """
-    rows, words = problem.held_out, "held-out pictures"
+    rows, words = dataset.held_out, "held-out images"
     if not len(rows):
-        rows, words = problem.apart, "labelled pictures whose labels were not trained on"
-    y = problem.y[rows]
-    labelled = bool((y == 1).any() and (y == 0).any())
-    if not labelled:
-        rows = problem.pile[:: 1 + len(problem.pile) // MOST_OF_PILE]
+        rows, words = dataset.apart, "labeled images whose labels were not trained on"
+    y = dataset.y[rows]
+    labeled = bool((y == 1).any() and (y == 0).any())
+    if not labeled:
+        rows = dataset.unlabeled[:: 1 + len(dataset.unlabeled) // MOST_OF_UNLABELED]
     if not len(rows):
-        return _plain_cut(problem, "nothing: no picture was held out and there is no pile")
+        return _plain_cut(dataset, "nothing: no image was held out and there is no unlabeled set")
     logits = logits_of(rows).double().cpu().numpy()
     if not np.isfinite(logits).all():  # training went wrong; what it left is still the user's
-        return _plain_cut(problem, "nothing: the network's answers are not finite")
-    if labelled:
-        facts = decide_on(logits, y, problem.classes, "f1", f"{len(rows):,} {words}")
-        return facts | {KEY: remember([problem.name(int(row)) for row in rows], TRAINING)}
-    calibration = Calibration.identity(len(problem.classes))
-    shares = _proportions(problem, priors or {})
+        return _plain_cut(dataset, "nothing: the network's answers are not finite")
+    if labeled:
+        facts = decide_on(logits, y, dataset.classes, "f1", f"{len(rows):,} {words}")
+        return facts | {KEY: remember([dataset.name(int(row)) for row in rows], TRAINING)}
+    calibration = Calibration.identity(len(dataset.classes))
+    shares = _proportions(dataset, priors or {})
     decision = choose_thresholds(calibration.probabilities(logits), policy="match", proportions=shares)
-    source = f"{len(rows):,} pictures of the pile, to match how often each tag is labelled: nothing was held out"
-    return _facts(problem.classes, decision, source, calibration, None, None)
+    source = f"{len(rows):,} images of the unlabeled set, to match how often each tag is labeled: nothing was held out"
+    return _facts(dataset.classes, decision, source, calibration, None, None)
 
 
-def _plain_cut(problem: Problem, source: str) -> dict[str, Any]:
-    classes = problem.classes
+def _plain_cut(dataset: Dataset, source: str) -> dict[str, Any]:
+    classes = dataset.classes
     decision = Decision(np.full(len(classes), PLAIN), PLAIN, "none")
     return _facts(classes, decision, source, Calibration.identity(len(classes)), None, None)
 
@@ -93,14 +97,14 @@ def decide_on(
     calibrate: bool = True,
     min_positives: int = 5,
 ) -> dict[str, Any]:
-    """Return thresholds and calibration fitted on labelled rows, for ``labels.json``.
+    """Return thresholds and calibration fitted on labeled rows, for ``labels.json``.
 
     Args:
-        logits: rows x classes, of pictures that the network was not trained on.
+        logits: rows x classes, of images that the network was not trained on.
         y: their labels: 1, 0, -1 unknown.
         classes: the tags' names.
         policy: what the thresholds are to be good for, see :func:`~tagspread.core.decision.choose_thresholds`.
-        source: which pictures those are, in words.
+        source: which images those are, in words.
         calibrate: also fit probabilities; else the network's own are kept.
         min_positives: a class with fewer takes what fits all classes together.
     """
@@ -122,23 +126,23 @@ def decide_on(
 def decision_in_words(facts: dict[str, Any]) -> str:
     """Return how tags are chosen, for a person, from what ``labels.json`` says.
 
-    >>> decision_in_words({"decision": {"policy": "f1", "chosen_on": "60 held-out pictures"}, "calibration": {}})
-    "tags are chosen by policy f1 on 60 held-out pictures; probabilities are the network's own, good for ranking"
+    >>> decision_in_words({"decision": {"policy": "f1", "chosen_on": "60 held-out images"}, "calibration": {}})
+    "tags are chosen by policy f1 on 60 held-out images; probabilities are the network's own, good for ranking"
     """
     policy, source = facts["decision"]["policy"], facts["decision"]["chosen_on"]
     fitted = facts["calibration"].get("fitted_on")
     known = f"fitted on {fitted}" if fitted else "the network's own, good for ranking"
     chosen = f"from {PLAIN} on, chosen on {source}" if policy == "none" else f"by policy {policy} on {source}"
-    better = "" if fitted or policy == "f1" else " ('tagspread decide' mends both, given labelled pictures to spare)"
+    better = "" if fitted or policy == "f1" else " ('tagspread thresholds' fixes both, given labeled images to spare)"
     return f"tags are chosen {chosen}; probabilities are {known}{better}"
 
 
-def _proportions(problem: Problem, priors: dict[str, float]) -> np.ndarray:
-    """Return how often each class occurs: the prior where there is one, else counted; NaN where none is labelled."""
-    known = problem.y[problem.labelled]
+def _proportions(dataset: Dataset, priors: dict[str, float]) -> np.ndarray:
+    """Return how often each class occurs: the prior where there is one, else counted; NaN where none is labeled."""
+    known = dataset.y[dataset.labeled]
     positives, total = (known == 1).sum(axis=0), (known >= 0).sum(axis=0)
     counted = np.where(positives > 0, positives / np.maximum(total, 1), np.nan)
-    return np.array([priors.get(name, share) for name, share in zip(problem.classes, counted, strict=True)])
+    return np.array([priors.get(name, share) for name, share in zip(dataset.classes, counted, strict=True)])
 
 
 def _facts(

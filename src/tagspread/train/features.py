@@ -1,7 +1,7 @@
-"""What a frozen network sees in pictures, computed once: kept in a file, a second run or one that was stopped goes on.
+"""What a frozen network sees in images, computed once: kept in a file, a second run or one that was stopped goes on.
 
-A file of features is a plain ``.npy`` array, one row per picture; a small text file beside it says how many rows are
-done. Both carry a digest of pictures, network and view in their names, so that they are found again and never mixed up.
+A file of features is a plain ``.npy`` array, one row per image; a small text file beside it says how many rows are
+done. Both carry a digest of images, network and view in their names, so that they are found again and never mixed up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tagspread.files import alone
 from tagspread.progress import Watcher
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.train.scoring import resolve_precision, score
 from tagspread.vision.backbones import TagNet
 
@@ -47,10 +47,10 @@ def embed(
 
     Args:
         network: whose features.
-        store: where the pictures are.
+        store: where the images are.
         rows: which.
         device: where the network works.
-        batch: pictures at a time; as many as suit the device if not given.
+        batch: images at a time; as many as suit the device if not given.
         precision: as in training.
         mirror: of the mirror images instead.
         file: where to keep them; what is there already is not computed again.
@@ -58,8 +58,8 @@ def embed(
     """
     network.to(device).eval()
 
-    def look(pictures: Tensor) -> Tensor:
-        return network.features(pictures.flip(-1) if mirror else pictures)
+    def look(images: Tensor) -> Tensor:
+        return network.features(images.flip(-1) if mirror else images)
 
     def part(at: int) -> np.ndarray:
         some = rows[at : at + ROWS_AT_ONCE]
@@ -81,7 +81,7 @@ def embed(
 def kept_features(
     kept: Path,
     network: TagNet,
-    problem: Problem,
+    dataset: Dataset,
     rows: np.ndarray,
     config: TrainConfig,
     device: torch.device,
@@ -89,25 +89,25 @@ def kept_features(
     *,
     mirror: bool = False,
 ) -> tuple[Tensor, Path]:
-    """Return the features of these pictures of the problem on the device, and the file in ``kept`` that has them."""
+    """Return the features of these images of the dataset on the device, and the file in ``kept`` that has them."""
     precision = resolve_precision(device, config.precision)
-    file = feature_file(kept, problem, network, rows, mirror=mirror, precision=precision)
+    file = feature_file(kept, dataset, network, rows, mirror=mirror, precision=precision)
     seen = embed(
-        network, problem.store, rows, device, batch=config.score_batch, precision=precision, mirror=mirror,
+        network, dataset.store, rows, device, batch=config.score_batch, precision=precision, mirror=mirror,
         file=file, progress=watcher.embedding,
     )  # fmt: skip
     return seen.to(device), file
 
 
 def feature_file(
-    folder: Path, problem: Problem, network: TagNet, rows: np.ndarray, *, mirror: bool, precision: str
+    folder: Path, dataset: Dataset, network: TagNet, rows: np.ndarray, *, mirror: bool, precision: str
 ) -> Path:
     """Return where the features of these rows, in this order, by this network are kept."""
-    digest = hashlib.sha256(f"{problem.store.shape} {mirror} {precision}\0".encode())
+    digest = hashlib.sha256(f"{dataset.store.shape} {mirror} {precision}\0".encode())
     digest.update(repr(network.backbone).encode())  # the same tensors at other strides see something else
     digest.update(np.ascontiguousarray(rows, np.int64).tobytes())
-    digest.update("\0".join(map(str, problem.names)).encode("utf-8", "surrogateescape"))
-    problem.look_at(digest, times=True)
+    digest.update("\0".join(map(str, dataset.names)).encode("utf-8", "surrogateescape"))
+    dataset.look_at(digest, times=True)
     for name, value in network.state_dict().items():
         if not name.startswith("head."):
             digest.update(value.cpu().contiguous().numpy().tobytes())
@@ -115,7 +115,7 @@ def feature_file(
 
 
 def forget_others(files: Sequence[Path]) -> None:
-    """In a run's folder, remove the features beside these, of pictures, networks or sizes that came before."""
+    """In a run's folder, remove the features beside these, of images, networks or sizes that came before."""
     if not RunFolder(files[0].parent).is_run:  # a cache is for many
         return
     for other in files[0].parent.glob(f"features-{'[0-9a-f]' * DIGITS}.npy"):  # not any of the user's own

@@ -1,4 +1,4 @@
-"""For methods that train a head of their own on what a frozen network sees: pictures become features, once."""
+"""For methods that train a head of their own on what a frozen network sees: images become features, once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tagspread.data.images.store import TensorStore
 from tagspread.progress import Watcher
 from tagspread.train.config import TrainConfig
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.train.features import forget_others, kept_features
 from tagspread.vision.backbones import TagNet
 from tagspread.vision.dual_relation import DualRelation
@@ -27,26 +27,26 @@ class FeatureNet(TagNet):
         self.register_buffer("scale", network.scale)
         self.register_buffer("shift", network.shift)
 
-    def prepare(self, pictures: Tensor) -> Tensor:
+    def prepare(self, images: Tensor) -> Tensor:
         """Leave features as they are."""
-        return pictures
+        return images
 
 
 def on_features(
-    network: TagNet, problem: Problem, config: TrainConfig, device: torch.device, kept: Path, watcher: Watcher
-) -> Problem:
-    """Return the problem with features of the plain view for pictures; centre and scale the head by the labelled.
+    network: TagNet, dataset: Dataset, config: TrainConfig, device: torch.device, kept: Path, watcher: Watcher
+) -> Dataset:
+    """Return the dataset with features of the plain view for images; center and scale the head by the labeled.
 
     The features are kept in the folder ``kept``, and found there again.
     """
-    seen, file = kept_features(kept, network, problem, np.arange(len(problem.store)), config, device, watcher)
+    seen, file = kept_features(kept, network, dataset, np.arange(len(dataset.store)), config, device, watcher)
     forget_others([file])
     if isinstance(head := network.head, DualRelation):
-        labelled = seen[torch.from_numpy(problem.labelled).to(device)]
-        head.centre.copy_(labelled.mean(0))
-        spread = labelled.std(0, correction=0)  # a feature that is silent in all of them may speak in the pile
+        labeled = seen[torch.from_numpy(dataset.labeled).to(device)]
+        head.center.copy_(labeled.mean(0))
+        spread = labeled.std(0, correction=0)  # a feature that is silent in all of them may speak in the unlabeled set
         head.spread.copy_(torch.where(spread > 1e-6, spread, 1.0))
-    return replace(problem, store=TensorStore(seen, device), identity=problem.fingerprint())
+    return replace(dataset, store=TensorStore(seen, device), identity=dataset.fingerprint())
 
 
 def whole_model(network: nn.Module, student: nn.Module) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """``--mode head``: the network stays as it is, and a linear head is fitted on what it sees. No GPU needed.
 
-Every picture is looked at once (and its mirror image, if pictures may be mirrored); the penalties, the reliable
-interval and the weight of the pile are chosen by cross-validation on the labelled pictures; the rounds of
+Every image is looked at once (and its mirror image, if images may be mirrored); the penalties, the reliable
+interval and the weight of the unlabeled set are chosen by cross-validation on the labeled images; the rounds of
 :mod:`tagspread.linear.rounds` do the rest in seconds. What comes out is an ordinary run.
 """
 
@@ -27,18 +27,18 @@ from tagspread.methods import get_method
 from tagspread.methods.base import Method, Targets
 from tagspread.progress import Watcher
 from tagspread.train.config import DEFAULT, TrainConfig
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.train.features import forget_others, kept_features
 from tagspread.train.head import ROUNDS, apart_labels, probe_alone, set_head
 from tagspread.train.state import TrainState
 from tagspread.vision.backbones import TagNet
 
-LARGE_PILE = 2000  # pictures; on a processor, fine-tuning on fewer may be worth the wait
+LARGE_UNLABELED = 2000  # images; on a processor, fine-tuning on fewer may be worth the wait
 
 
 IN_USE = (
     "method", "method_options", "mode", "seed", "backbone", "weights", "image_size", "normalize", "head", "flip",
-    "pile_weight", "selection", "held_out", "precision", "score_batch",
+    "unlabeled_weight", "selection", "held_out", "precision", "score_batch",
 )  # fmt: skip
 
 
@@ -50,11 +50,11 @@ def settings_in_use(settings: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def resolve_mode(config: TrainConfig, problem: Problem, method: Method, device: torch.device) -> TrainConfig:
+def resolve_mode(config: TrainConfig, dataset: Dataset, method: Method, device: torch.device) -> TrainConfig:
     """Return the configuration with the mode decided: ``"auto"`` is the head where all else would take hours."""
     mode = config.mode
     if mode == "auto":
-        slow = device.type == "cpu" and len(problem.pile) >= LARGE_PILE
+        slow = device.type == "cpu" and len(dataset.unlabeled) >= LARGE_UNLABELED
         mode = "head" if slow and not is_untrained(config) and _fits(config, method) else "full"
     if mode == "full":
         return replace(config, mode=mode)
@@ -78,52 +78,52 @@ def _fits(config: TrainConfig, method: Method) -> bool:
 
 
 def as_features(
-    network: TagNet, problem: Problem, config: TrainConfig, device: torch.device, kept: Path, watcher: Watcher
-) -> tuple[Problem, list[torch.Tensor]]:
-    """Return the problem with features for pictures, and the features of each view that the head is fitted on.
+    network: TagNet, dataset: Dataset, config: TrainConfig, device: torch.device, kept: Path, watcher: Watcher
+) -> tuple[Dataset, list[torch.Tensor]]:
+    """Return the dataset with features for images, and the features of each view that the head is fitted on.
 
     They are kept in the folder ``kept``. In that of a run, whatever else was kept there before is removed.
     """
-    began, everything = time.perf_counter(), np.arange(len(problem.store))
-    train = np.concatenate([problem.labelled, problem.pile])
-    # whichever of them are labelled or held out, they are found again in the cache
-    in_order = np.sort(np.concatenate([train, problem.held_out]))
-    plain, file = kept_features(kept, network, problem, everything, config, device, watcher)
+    began, everything = time.perf_counter(), np.arange(len(dataset.store))
+    train = np.concatenate([dataset.labeled, dataset.unlabeled])
+    # whichever of them are labeled or held out, they are found again in the cache
+    in_order = np.sort(np.concatenate([train, dataset.held_out]))
+    plain, file = kept_features(kept, network, dataset, everything, config, device, watcher)
     views, files = [plain[torch.from_numpy(train).to(device)]], [file]
     if config.flip:  # what is only tested on is looked at as it is
         place = torch.from_numpy(np.searchsorted(in_order, train)).to(device)
-        mirrored, file = kept_features(kept, network, problem, in_order, config, device, watcher, mirror=True)
+        mirrored, file = kept_features(kept, network, dataset, in_order, config, device, watcher, mirror=True)
         views, files = [*views, mirrored[place]], [*files, file]
-    watcher.note(f"looked at {len(problem.store):,} pictures in {time.perf_counter() - began:.1f} s; kept in {kept}")
+    watcher.note(f"looked at {len(dataset.store):,} images in {time.perf_counter() - began:.1f} s; kept in {kept}")
     forget_others(files)
-    return replace(problem, store=TensorStore(plain, device), identity=problem.fingerprint()), views
+    return replace(dataset, store=TensorStore(plain, device), identity=dataset.fingerprint()), views
 
 
 def fit_on_features(
     student: TagNet,
-    learnt: Problem,
+    learnt: Dataset,
     views: list[torch.Tensor],
     config: TrainConfig,
     state: TrainState,
-    before_pile: Callable[[], None],
+    before_unlabeled: Callable[[], None],
     watcher: Watcher,
 ) -> None:
     """Choose the settings, fit the head, and leave everything in ``state`` as if it had been trained."""
-    began, n, y = time.perf_counter(), len(learnt.labelled), torch.from_numpy(learnt.y[learnt.labelled])
+    began, n, y = time.perf_counter(), len(learnt.labeled), torch.from_numpy(learnt.y[learnt.labeled])
     features = torch.stack(views)
     y = y.to(features.device)
     everything = features.flatten(0, 1)
     mean, std = everything.mean(0), everything.std(0).clamp(min=1e-6)
     standard = (features - mean) / std
-    known, pile = DenseRows(standard[:, :n]), DenseRows(standard[:, n:])
+    known, unlabeled = DenseRows(standard[:, :n]), DenseRows(standard[:, n:])
     methods, head = _methods(config), LinearHead()
-    grid = make_grid("auto", "auto" if config.pile_weight is None else config.pile_weight)
+    grid = make_grid("auto", "auto" if config.unlabeled_weight is None else config.unlabeled_weight)
     how: dict[str, Any] = {"head": head, "classes": learnt.classes, "max_rounds": ROUNDS}
-    chosen = choose(known, y, pile, methods, grid=grid, seed=config.seed, **how)
+    chosen = choose(known, y, unlabeled, methods, grid=grid, seed=config.seed, **how)
     settings: Settings = chosen.settings
     set_head(student, *probe_alone(features[:, :n], y, settings.ridge))
-    if state.method.uses_pile:
-        before_pile()
+    if state.method.uses_unlabeled:
+        before_unlabeled()
     start = probe(known, y, settings.ridge, head)
 
     def write_down(number: int, targets: Targets, scores: torch.Tensor) -> None:
@@ -136,15 +136,15 @@ def fit_on_features(
             "flips": int(state.flips.sum()) - before,
         })  # fmt: skip
 
-    if settings.uses_pile:
-        fitted = spread(known, y, pile, settings, start, watch=write_down, apart=apart_labels(learnt), **how)
+    if settings.uses_unlabeled:
+        fitted = spread(known, y, unlabeled, settings, start, watch=write_down, apart=apart_labels(learnt), **how)
         set_head(student, fitted.layers, mean, std)
-    # else the labelled-only head stays: nothing of the pile is in it, not even its mean
+    # else the labeled-only head stays: nothing of the unlabeled set is in it, not even its mean
     state.ema.restart()
     facts = {"method": type(settings.method).__name__, "options": asdict(settings.method), "ridge": settings.ridge}
     # what was chosen is what the run was made with: its files must say so
-    state.config = replace(config, method_options=asdict(settings.method), pile_weight=settings.pile_weight)
-    facts |= {"pile_ridge": settings.pile_ridge, "pile_weight": settings.pile_weight}
+    state.config = replace(config, method_options=asdict(settings.method), unlabeled_weight=settings.unlabeled_weight)
+    facts |= {"unlabeled_ridge": settings.unlabeled_ridge, "unlabeled_weight": settings.unlabeled_weight}
     seconds = time.perf_counter() - began
     if not state.log:
         state.log.append({"epoch": 0, "stage": "head", "seconds": seconds})
@@ -166,13 +166,14 @@ def _methods(config: TrainConfig) -> tuple[Method, ...]:
 
 
 def _in_words(settings: Settings, compared: bool) -> str:
-    how = "chosen by cross-validation on the labelled pictures" if compared else "too few labelled pictures to compare"
-    if not settings.uses_pile:
-        why = ", as no clear gain from it was found" if compared and settings.method.uses_pile else ""
-        return f"penalty {settings.ridge:g}, without the pile{why} ({how})"
+    how = "chosen by cross-validation on the labeled images" if compared else "too few labeled images to compare"
+    if not settings.uses_unlabeled:
+        why = ", as no clear gain from it was found" if compared and settings.method.uses_unlabeled else ""
+        return f"penalty {settings.ridge:g}, without the unlabeled set{why} ({how})"
     options = ", ".join(f"{name} {value}" for name, value in asdict(settings.method).items() if value is not None)
     method = type(settings.method).__name__ + (f" with {options}" if options else "")
     return (
-        f"{method}, penalty {settings.ridge:g} alone and {settings.pile_ridge:g} with the pile, which weighs "
-        f"{settings.pile_weight:g} ({how})"
+        f"{method}, penalty {settings.ridge:g} alone and {settings.unlabeled_ridge:g} with the unlabeled set, which "
+        f"weighs "
+        f"{settings.unlabeled_weight:g} ({how})"
     )

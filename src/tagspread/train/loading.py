@@ -1,4 +1,4 @@
-"""From pictures and labels, as a user has them, to a problem."""
+"""From images and labels, as a user has them, to a dataset."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import torch
 
 from tagspread.core.arrays import as_labels
 from tagspread.data.images.decode import Broken
-from tagspread.data.images.find import find_pictures
+from tagspread.data.images.find import find_images
 from tagspread.data.images.store import Store, TensorStore, open_store
 from tagspread.data.split import hold_out
 from tagspread.data.tables.label_table import read_table
 from tagspread.errors import TagspreadError
 from tagspread.progress import Watcher
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 
 TRAIN, TEST = 0, 1
 
 
-def problem_from_folder(
+def dataset_from_folder(
     folder: Path,
     labels: Path,
     test_labels: Path | None,
@@ -34,8 +34,8 @@ def problem_from_folder(
     cache: Path | None,
     watcher: Watcher,
     table_options: dict[str, Any],
-) -> Problem:
-    """Read the tables, find the pile (every picture they do not name), decode, and sort rows into parts."""
+) -> Dataset:
+    """Read the tables, find the unlabeled set (every image they do not name), decode, and sort rows into parts."""
     train = read_table(labels, folder, **table_options)
     paths, y = list(train.paths), train.y
     if test_labels is not None:
@@ -43,25 +43,25 @@ def problem_from_folder(
         trained = {path.resolve() for path in paths}
         if both := [path for path in test.paths if path.resolve() in trained]:  # two names may be of one file
             raise TagspreadError(
-                f"{labels} and {test_labels} both name {min(both)}; a picture that is trained on says nothing about "
+                f"{labels} and {test_labels} both name {min(both)}; a image that is trained on says nothing about "
                 "how good the tagger is. Take it out of one of them."
             )
         paths, y = paths + list(test.paths), np.concatenate([y, test.aligned(train.classes, str(test_labels))])
     named = {path.resolve() for path in paths}
-    pile = [path for path in find_pictures(folder) if path.resolve() not in named]
-    y = np.concatenate([y, np.full((len(pile), len(train.classes)), -1, np.int8)])
+    unlabeled = [path for path in find_images(folder) if path.resolve() not in named]
+    y = np.concatenate([y, np.full((len(unlabeled), len(train.classes)), -1, np.int8)])
     part = np.full(len(y), TRAIN)
     part[len(train) : len(paths)] = TEST
-    store, broken = open_store([*paths, *pile], size, device, cache=cache, progress=watcher.decoding)
+    store, broken = open_store([*paths, *unlabeled], size, device, cache=cache, progress=watcher.decoding)
     if len({b.index for b in broken if b.index < len(train)}) == len(train):
         raise TagspreadError(
-            f"none of the {len(train):,} pictures that {labels} names can be read (the first is {broken[0].path}: "
+            f"none of the {len(train):,} images that {labels} names can be read (the first is {broken[0].path}: "
             f"{broken[0].reason}); paths in it start from {folder}."
         )
-    return _sorted_into_parts(store, y, train.classes, part, [*paths, *pile], broken, watcher)
+    return _sorted_into_parts(store, y, train.classes, part, [*paths, *unlabeled], broken, watcher)
 
 
-def problem_from_arrays(
+def dataset_from_arrays(
     images: Any,
     labels: Any,
     test_images: Any,
@@ -72,8 +72,8 @@ def problem_from_arrays(
     device: torch.device,
     cache: Path | None,
     watcher: Watcher,
-) -> Problem:
-    """Take a list of files or an array of pictures, with a matrix of labels; a row of -1 belongs to the pile."""
+) -> Dataset:
+    """Take a list of files or an array of images, with a matrix of labels; a row of -1 belongs to the unlabeled set."""
     if (test_images is None) != (test_labels is None):
         raise TagspreadError("test_images and test_labels belong together; give both or neither.")
     if classes is None and (columns := getattr(labels, "columns", None)) is not None:
@@ -96,18 +96,16 @@ def problem_from_arrays(
     if isinstance(classes, str) or not named or len(set(names)) != len(names):
         raise TagspreadError(f"classes is {classes!r}; give a list of different names, one per column of labels.")
     if isinstance(images, np.ndarray) and images.dtype.kind not in "OUS":
-        pictures = _channels_first("images", images)
+        pixels = _channels_first("images", images)
         if test_images is not None:
             more = _channels_first("test_images", test_images)
-            if more.shape[1:] != pictures.shape[1:]:
-                raise TagspreadError(
-                    f"test_images are {more.shape[1:]} but images {pictures.shape[1:]}; give one size."
-                )
-            pictures = np.concatenate([pictures, more])
-            _say_if_not_apart(pictures, y, part, watcher)
-        return _sorted_into_parts(TensorStore(pictures, device), y, names, part, (), [], watcher)
+            if more.shape[1:] != pixels.shape[1:]:
+                raise TagspreadError(f"test_images are {more.shape[1:]} but images {pixels.shape[1:]}; give one size.")
+            pixels = np.concatenate([pixels, more])
+            _say_if_not_apart(pixels, y, part, watcher)
+        return _sorted_into_parts(TensorStore(pixels, device), y, names, part, (), [], watcher)
     if not all(isinstance(path, str | Path) for path in images):
-        raise TagspreadError("images is neither a folder, nor a list of files, nor a numpy array of uint8 pictures.")
+        raise TagspreadError("images is neither a folder, nor a list of files, nor a numpy array of uint8 images.")
     paths = [Path(path) for path in (*images, *(() if test_images is None else test_images))]
     _check_apart(paths, y, part)
     store, broken = open_store(paths, size, device, cache=cache, progress=watcher.decoding)
@@ -121,37 +119,37 @@ def _check_apart(paths: Sequence[Path], y: np.ndarray, part: np.ndarray) -> None
         before = first.setdefault(paths[row].resolve(), row)
         if part[before] != part[row]:
             raise TagspreadError(
-                f"{paths[row]} is in images, with labels, and in test_images; a picture that is trained on says "
+                f"{paths[row]} is in images, with labels, and in test_images; a image that is trained on says "
                 "nothing about how good the tagger is. Take it out of one of them."
             )
         if ((y[before] >= 0) & (y[row] >= 0) & (y[before] != y[row])).any():
             raise TagspreadError(f"{paths[row]} is given twice, with labels that contradict each other; correct one.")
 
 
-def _say_if_not_apart(pictures: np.ndarray, y: np.ndarray, part: np.ndarray, watcher: Watcher) -> None:
-    """Say how many pictures are trained on with labels and tested on; of pixels, that may be meant so."""
+def _say_if_not_apart(images: np.ndarray, y: np.ndarray, part: np.ndarray, watcher: Watcher) -> None:
+    """Say how many images are trained on with labels and tested on; of pixels, that may be meant so."""
     known = (y >= 0).any(1)
     trained, tested = (
-        [hashlib.sha256(pictures[row].tobytes()).digest() for row in np.flatnonzero(known & (part == which))]
+        [hashlib.sha256(images[row].tobytes()).digest() for row in np.flatnonzero(known & (part == which))]
         for which in (TRAIN, TEST)
     )
     seen = set(trained)
     if both := sum(digest in seen for digest in tested):
         watcher.note(
-            f"note: {both:,} of {len(tested):,} test_images are among the labelled images, too; a picture that is "
+            f"note: {both:,} of {len(tested):,} test_images are among the labeled images, too; a image that is "
             "trained on says nothing about how good the tagger is"
         )
 
 
-def put_aside_for_testing(problem: Problem, share: float, seed: int, watcher: Watcher) -> Problem:
-    """Move a stratified share of the labelled rows to the test part, for users who have no test set."""
-    if len(problem.test):
+def put_aside_for_testing(dataset: Dataset, share: float, seed: int, watcher: Watcher) -> Dataset:
+    """Move a stratified share of the labeled rows to the test part, for users who have no test set."""
+    if len(dataset.test):
         raise TagspreadError(f"test_share is {share} but there is a test part already; give one or the other.")
-    kept, held, notes = hold_out(problem.y[problem.labelled], share, seed, classes=problem.classes)
-    watcher.note(f"{len(held):,} of {len(problem.labelled):,} labelled pictures are put aside to test on")
+    kept, held, notes = hold_out(dataset.y[dataset.labeled], share, seed, classes=dataset.classes)
+    watcher.note(f"{len(held):,} of {len(dataset.labeled):,} labeled images are put aside to test on")
     for note in notes:
         watcher.note(f"note: {note}")
-    return replace(problem, labelled=problem.labelled[kept], test=problem.labelled[held])
+    return replace(dataset, labeled=dataset.labeled[kept], test=dataset.labeled[held])
 
 
 def _matrix(argument: str, labels: Any, other: str, images: Any) -> np.ndarray:
@@ -162,10 +160,10 @@ def _matrix(argument: str, labels: Any, other: str, images: Any) -> np.ndarray:
     return as_labels(argument, labels).cpu().numpy()
 
 
-def _channels_first(argument: str, pictures: Any) -> np.ndarray:
-    array = np.asarray(pictures)
+def _channels_first(argument: str, images: Any) -> np.ndarray:
+    array = np.asarray(images)
     if array.dtype != np.uint8:
-        raise TagspreadError(f"{argument} hold {array.dtype}; give uint8 pictures, 0 to 255.")
+        raise TagspreadError(f"{argument} hold {array.dtype}; give uint8 images, 0 to 255.")
     if array.ndim == 3:
         array = np.repeat(array[:, None], 3, axis=1)
     if array.ndim != 4 or 3 not in (array.shape[1], array.shape[3]):
@@ -181,21 +179,21 @@ def _sorted_into_parts(
     paths: Sequence[Path],
     broken: list[Broken],
     watcher: Watcher,
-) -> Problem:
-    """Leave out the broken pictures, by name; what is known is labelled, the rest is the pile."""
+) -> Dataset:
+    """Leave out the broken images, by name; what is known is labeled, the rest is the unlabeled set."""
     good = np.ones(len(y), dtype=bool)
     good[[b.index for b in broken]] = False
     for b in broken[:10]:
         watcher.note(f"left out: {b.path} ({b.reason})")
     if broken:
-        watcher.note(f"{len(broken):,} of {len(y):,} pictures cannot be read and are left out")
+        watcher.note(f"{len(broken):,} of {len(y):,} images cannot be read and are left out")
     known, rows = (y >= 0).any(1), np.arange(len(y))
-    return Problem(
+    return Dataset(
         store,
         y,
         classes,
-        labelled=rows[good & known & (part == TRAIN)],
-        pile=rows[good & ~known & (part == TRAIN)],
+        labeled=rows[good & known & (part == TRAIN)],
+        unlabeled=rows[good & ~known & (part == TRAIN)],
         test=rows[good & known & (part == TEST)],
         names=[str(path) for path in paths],
         files=paths,

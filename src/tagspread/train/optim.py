@@ -20,7 +20,7 @@ def make_optimizer(network: TagNet, config: TrainConfig) -> torch.optim.AdamW:
         (network.head, config.lr if config.lr_head is None else config.lr_head),
     ):
         parameters = [p for p in part.parameters() if p.requires_grad]
-        # vectors are biases and norm layers; shrinking them regularises nothing
+        # vectors are biases and norm layers; shrinking them regularizes nothing
         decayed = [p for p in parameters if config.decay_all or p.ndim > 1]
         spared = [p for p in parameters if not (config.decay_all or p.ndim > 1)]
         groups += [
@@ -42,7 +42,7 @@ def make_schedule(optimizer: torch.optim.Optimizer, steps: int) -> OneCycleLR:
 
 
 def train_mode(network: nn.Module, batch_norm: str) -> None:
-    """Switch to training; with ``"frozen"`` the normalisation keeps the statistics it has."""
+    """Switch to training; with ``"frozen"`` the normalization keeps the statistics it has."""
     network.train()
     if batch_norm == "frozen":
         for module in network.modules():

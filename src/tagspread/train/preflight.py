@@ -11,9 +11,9 @@ import torch
 
 from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.methods import METHODS
-from tagspread.methods.base import Labelled, Method, check_targets
+from tagspread.methods.base import Labeled, Method, check_targets
 from tagspread.train.config import LOSSES, TrainConfig
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.train.head_mode import is_untrained, resolve_mode
 from tagspread.train.stages import plan_stages, size_notes
 from tagspread.vision.backbones import build_network
@@ -21,7 +21,8 @@ from tagspread.vision.backbones import build_network
 REHEARSED = 10**7  # scores at most
 ARGUMENTS_OF_LOSSES = ("logits", "targets", "weight", "reduction")  # which are not for the user to set
 NO_GPU = (
-    "there is no GPU and the pile has {:,} pictures: the network stays as it is and a head is fitted on what it sees; "
+    "there is no GPU and the unlabeled set has {:,} images: the network stays as it is and a head is fitted on what it "
+    "sees; "
     "--mode full trains all of it."
 )
 UNTRAINED = (
@@ -33,51 +34,51 @@ UNTRAINED = (
 class Settled(NamedTuple):
     """What a run is going to do."""
 
-    problem: Problem
+    dataset: Dataset
     config: TrainConfig
     notes: list[str]  # for a person
 
 
-def settle(problem: Problem, config: TrainConfig, method: Method, device: torch.device) -> Settled:
+def settle(dataset: Dataset, config: TrainConfig, method: Method, device: torch.device) -> Settled:
     """Set apart what selection and method keep from training, decide the mode, and raise for what cannot be trained."""
     if config.selection == "held_out":
-        problem = problem.hold_out(config.held_out, config.seed)
+        dataset = dataset.hold_out(config.held_out, config.seed)
     if method.share_apart:
-        problem = problem.set_apart(method.share_apart, config.seed)
-    if config.selection == "test_best" and not len(problem.test):
+        dataset = dataset.set_apart(method.share_apart, config.seed)
+    if config.selection == "test_best" and not len(dataset.test):
         raise TagspreadError("selection is 'test_best' but there is no test part; give one, or choose 'last'.")
-    asked, config = config.mode, resolve_mode(config, problem, method, device)
-    notes = problem.check_trainable(method.uses_pile) + size_notes(problem, config)
-    plan_stages(problem, config, method)
-    _rehearse(method, labelled_part(problem))
-    check_loss(method.labelled_loss or config.loss, config.loss_options)
+    asked, config = config.mode, resolve_mode(config, dataset, method, device)
+    notes = dataset.check_trainable(method.uses_unlabeled) + size_notes(dataset, config)
+    plan_stages(dataset, config, method)
+    _rehearse(method, labeled_part(dataset))
+    check_loss(method.labeled_loss or config.loss, config.loss_options)
     if asked == "auto" and config.mode == "head":
-        notes.append(NO_GPU.format(len(problem.pile)))
+        notes.append(NO_GPU.format(len(dataset.unlabeled)))
     if config.mode == "head" and is_untrained(config):
         notes.append(UNTRAINED.format(config.backbone))
-    return Settled(problem, config, notes)
+    return Settled(dataset, config, notes)
 
 
 def try_weights(config: TrainConfig) -> None:
-    """Notice wrong weights, or a download that fails, before pictures are decoded; no random number is used up."""
+    """Notice wrong weights, or a download that fails, before images are decoded; no random number is used up."""
     with torch.random.fork_rng(devices=[]):
         build_network(config.backbone, 1, weights=config.weights)
 
 
-def labelled_part(problem: Problem) -> Labelled:
-    """Return what a method is told about the labelled part."""
-    y = torch.from_numpy(problem.y[problem.labelled])
-    return Labelled(y, problem.classes, pile_size=len(problem.pile))
+def labeled_part(dataset: Dataset) -> Labeled:
+    """Return what a method is told about the labeled part."""
+    y = torch.from_numpy(dataset.y[dataset.labeled])
+    return Labeled(y, dataset.classes, unlabeled_size=len(dataset.unlabeled))
 
 
-def _rehearse(method: Method, labelled: Labelled) -> None:
-    """Let a method begin; a user's own also labels a pile of random scores, or its mistakes show after the warm-up."""
-    state, shape = method.start(labelled), (labelled.pile_size, len(labelled.classes))
-    if type(method) in METHODS.values() or not method.uses_pile or not 0 < math.prod(shape) <= REHEARSED:
+def _rehearse(method: Method, labeled: Labeled) -> None:
+    """Start a method; let a user's own label random scores, so that its mistakes show before the warm-up."""
+    state, shape = method.start(labeled), (labeled.unlabeled_size, len(labeled.classes))
+    if type(method) in METHODS.values() or not method.uses_unlabeled or not 0 < math.prod(shape) <= REHEARSED:
         return
     with torch.random.fork_rng(devices=[]):
         scores = torch.randn(shape)
-        seen = replace(labelled, scores=torch.randn(labelled.y.shape) if method.reads_labelled else None)
+        seen = replace(labeled, scores=torch.randn(labeled.y.shape) if method.reads_labeled else None)
         method.new_epoch(seen, state)
         check_targets(method, method.targets(scores, seen, state), scores)
 

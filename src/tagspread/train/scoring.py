@@ -13,7 +13,7 @@ from tagspread.data.images.store import Store, prefetch
 
 GPU_BATCH = 512
 CPU_BATCH = 128
-CPU_PIXELS = 8 * 224 * 224  # what lies between the layers should stay in the cache; 32 such pictures take twice as long
+CPU_PIXELS = 8 * 224 * 224  # what lies between the layers should stay in the cache; 32 such images take twice as long
 
 
 def suitable_batch(device: torch.device, shape: tuple[int, ...]) -> int:
@@ -23,7 +23,7 @@ def suitable_batch(device: torch.device, shape: tuple[int, ...]) -> int:
     >>> suitable_batch(cpu, (3, 288, 288)), suitable_batch(cpu, (3, 224, 224)), suitable_batch(cpu, (3, 24, 24))
     (4, 8, 128)
     """
-    if device.type != "cpu" or len(shape) != 3:  # features are no pictures: nothing lies between their layers
+    if device.type != "cpu" or len(shape) != 3:  # features are no images: nothing lies between their layers
         return GPU_BATCH
     return max(4, min(CPU_BATCH, CPU_PIXELS // (shape[1] * shape[2])))
 
@@ -54,7 +54,7 @@ def score(
     precision: str = "auto",
     flips: bool = False,
 ) -> Tensor:
-    """Return the outputs for ``rows``, one line each; with ``flips`` the mean over a picture and its mirror image.
+    """Return the outputs for ``rows``, one line each; with ``flips`` the mean over a image and its mirror image.
 
     The view is the plain one: the same item gets the same score every time. ``batch`` items at a time; as many as suit
     the device if not given.

@@ -7,38 +7,38 @@ from typing import NamedTuple
 from tagspread.errors import TagspreadError
 from tagspread.methods.base import Method
 from tagspread.train.config import TrainConfig
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 
 
 class Stage(NamedTuple):
-    """A stretch of epochs with one optimiser: the warm-up, or the main part."""
+    """A stretch of epochs with one optimizer: the warm-up, or the main part."""
 
     name: str
     epochs: int
     steps: int  # in one epoch
     batch_labeled: int
-    batch_pile: int
+    batch_unlabeled: int
     cutout: bool
     schedule_epochs: int
 
     @property
-    def uses_pile(self) -> bool:
-        """Whether the pile takes part."""
-        return self.batch_pile > 0
+    def uses_unlabeled(self) -> bool:
+        """Whether the unlabeled set takes part."""
+        return self.batch_unlabeled > 0
 
     @property
     def batch(self) -> int:
-        """Pictures in one step."""
-        return self.batch_labeled + self.batch_pile
+        """Images in one step."""
+        return self.batch_labeled + self.batch_unlabeled
 
 
-def plan_stages(problem: Problem, config: TrainConfig, method: Method) -> list[Stage]:
-    """Return the stages with their batch sizes; a labelled-only method ends after the warm-up, if there is one.
+def plan_stages(dataset: Dataset, config: TrainConfig, method: Method) -> list[Stage]:
+    """Return the stages with their batch sizes; a labeled-only method ends after the warm-up, if there is one.
 
-    The released code knows batch sizes for four labelled shares p only; these formulas give them and all others:
-    320 p in the warm-up, and 1.25 p of the mixed batch labelled. No batch is larger than what there is.
+    The released code knows batch sizes for four labeled shares p only; these formulas give them and all others:
+    320 p in the warm-up, and 1.25 p of the mixed batch labeled. No batch is larger than what there is.
     """
-    n, m = len(problem.labelled), len(problem.pile)
+    n, m = len(dataset.labeled), len(dataset.unlabeled)
     share = n / (n + m)
     length = config.schedule_epochs or config.epochs
     stages = []
@@ -46,10 +46,10 @@ def plan_stages(problem: Problem, config: TrainConfig, method: Method) -> list[S
         batch = min(config.warmup_batch or max(1, round(320 * share)), n)
         epochs = config.warmup_epochs
         stages.append(Stage("warmup", epochs, -(-n // batch), batch, 0, config.warmup_cutout, epochs))
-    if method.uses_pile and config.epochs:
+    if method.uses_unlabeled and config.epochs:
         if config.batch < 2:
             raise TagspreadError(
-                f"batch is {config.batch}; a step takes labelled and unlabelled pictures: give at least 2."
+                f"batch is {config.batch}; a step takes labeled and unlabeled images: give at least 2."
             )
         known = min(config.batch_labeled or max(1, round(1.25 * share * config.batch)), n, config.batch - 1)
         fill = min(config.batch - known, m)
@@ -62,16 +62,16 @@ def plan_stages(problem: Problem, config: TrainConfig, method: Method) -> list[S
     return stages
 
 
-def size_notes(problem: Problem, config: TrainConfig) -> list[str]:
+def size_notes(dataset: Dataset, config: TrainConfig) -> list[str]:
     """Return what a person should know about sizes that were asked for and cannot be had."""
-    n, m = len(problem.labelled), len(problem.pile)
+    n, m = len(dataset.labeled), len(dataset.unlabeled)
     asked = {"warmup_batch": (config.warmup_batch, n), "batch_labeled": (config.batch_labeled, n)}
     return [
-        f"{name} is {value} but there are {most:,} labelled pictures; it is cut down to that."
+        f"{name} is {value} but there are {most:,} labeled images; it is cut down to that."
         for name, (value, most) in asked.items()
         if value is not None and value > most
     ] + (
-        [f"batch is {config.batch} but the pile has {m:,} pictures; it is cut down."]
+        [f"batch is {config.batch} but the unlabeled set has {m:,} images; it is cut down."]
         if 0 < m < config.batch // 2
         else []
     )

@@ -1,4 +1,4 @@
-"""Where a run stands: networks, optimiser, counters, targets. Saved whole, restored whole."""
+"""Where a run stands: networks, optimizer, counters, targets. Saved whole, restored whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from tagspread.errors import TagspreadError
 from tagspread.methods import get_method
-from tagspread.methods.base import Labelled, State, StudentStep, Targets
+from tagspread.methods.base import Labeled, State, StudentStep, Targets
 from tagspread.methods.from_file import text_of
 from tagspread.run.checkpoint import (
     Checkpoint,
@@ -26,9 +26,9 @@ from tagspread.run.checkpoint import (
     restore_random,
     save_checkpoint,
 )
-from tagspread.train.compatibility import ONLY_WITH_PILE, check_same, found_on_the_way
+from tagspread.train.compatibility import ONLY_WITH_UNLABELED, check_same, found_on_the_way
 from tagspread.train.config import LOSSES, TrainConfig
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.train.ema import EMA
 from tagspread.train.optim import make_optimizer, make_schedule, train_mode
 from tagspread.train.scoring import score
@@ -41,25 +41,25 @@ class TrainState:
     """All that changes while training. ``stage`` is None when it is done."""
 
     def __init__(
-        self, network: TagNet, problem: Problem, config: TrainConfig, device: torch.device, file: Path
+        self, network: TagNet, dataset: Dataset, config: TrainConfig, device: torch.device, file: Path
     ) -> None:
         self.config, self.device, self.file = config, device, file
-        self.fingerprint = problem.fingerprint()
+        self.fingerprint = dataset.fingerprint()
         self.method = get_method(config.method, **config.method_options)
-        self.stages = plan_stages(problem, config, self.method)
+        self.stages = plan_stages(dataset, config, self.method)
         self.student = network.to(device)
         self.ema = EMA(self.student, config.ema_decay, config.ema_warmup)
         self.targets: Targets | None = None
-        self.pile_scores, self.flips, self.fresh = (torch.empty(0, device=device) for _ in range(3))
+        self.unlabeled_scores, self.flips, self.fresh = (torch.empty(0, device=device) for _ in range(3))
         self.best: dict[str, Tensor] = {}
         self.figures: dict[str, float] = {}
         self.log: list[dict[str, Any]] = []
-        self.epoch = self.step = self.read_labelled = self.read_pile = 0
+        self.epoch = self.step = self.read_labeled = self.read_unlabeled = 0
         self.loss_sum: Tensor | float = 0.0  # on the device while an epoch runs
         self.begun = False
-        self.before_pile: Callable[[], None] = lambda: None  # told when the student has learnt from labels alone
+        self.before_unlabeled: Callable[[], None] = lambda: None  # told when the student has learnt from labels alone
         self.student_step: StudentStep
-        started = self.method.start(self.labelled_part(problem))
+        started = self.method.start(self.labeled_part(dataset))
         self.method_state: State = {k: v.to(device) for k, v in started.items()}
         self.score = partial(score, device=device, batch=config.score_batch, precision=config.precision)
 
@@ -76,9 +76,9 @@ class TrainState:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How many pictures the student has seen, and how many it will have seen in the end."""
+        """How many images the student has seen, and how many it will have seen in the end."""
         total = sum(stage.epochs * stage.steps * stage.batch for stage in self.stages)
-        return self.read_labelled + self.read_pile, total
+        return self.read_labeled + self.read_unlabeled, total
 
     @property
     def is_evaluated(self) -> bool:
@@ -88,58 +88,58 @@ class TrainState:
 
     @property
     def epoch_targets(self) -> Targets:
-        """The targets of the pile in this epoch."""
+        """The targets of the unlabeled set in this epoch."""
         if self.targets is None:
-            raise RuntimeError("the pile is trained on before it was labelled")
+            raise RuntimeError("the unlabeled set is trained on before it was labeled")
         return self.targets
 
-    def labelled_part(self, problem: Problem) -> Labelled:
-        """Return what the method may know of the labelled part, and where training stands."""
+    def labeled_part(self, dataset: Dataset) -> Labeled:
+        """Return what the method may know of the labeled part, and where training stands."""
         length = self.stages[-1].epochs if self.stages else 1
-        return Labelled(
-            torch.from_numpy(problem.y[problem.labelled]),
-            problem.classes,
+        return Labeled(
+            torch.from_numpy(dataset.y[dataset.labeled]),
+            dataset.classes,
             epoch=max(0, self.epoch - sum(stage.epochs for stage in self.stages[:-1])),
             epochs=length,
-            pile_size=len(problem.pile),
+            unlabeled_size=len(dataset.unlabeled),
         )
 
     def targets_at(self, places: Tensor) -> Targets:
-        """Return the targets of some rows of the pile."""
+        """Return the targets of some rows of the unlabeled set."""
         labels, weight, _ = self.epoch_targets
         return Targets(labels[places], None if weight is None else weight[places], places)
 
     def relabel(self, places: Tensor | slice, new: Targets, scores: Tensor) -> None:
-        """Give rows of the pile new targets; keep the scores they came from, and count what changed."""
+        """Give rows of the unlabeled set new targets; keep the scores they came from, and count what changed."""
         if self.targets is None:
             self.targets = Targets(new.labels.clone(), None if new.weight is None else new.weight.clone())
-            self.pile_scores = scores.clone()
+            self.unlabeled_scores = scores.clone()
             self.flips = torch.zeros_like(new.labels, dtype=torch.int16)
             return
         labels, weight, _ = self.targets
         if labels.dtype != new.labels.dtype:  # soft targets after hard ones
             labels, new = labels.float(), new._replace(labels=new.labels.float())
         if weight is None and new.weight is not None:
-            weight = torch.ones_like(self.pile_scores)
+            weight = torch.ones_like(self.unlabeled_scores)
         self.flips[places] += labels[places] != new.labels
-        labels[places], self.pile_scores[places] = new.labels, scores
+        labels[places], self.unlabeled_scores[places] = new.labels, scores
         if weight is not None:
             weight[places] = 1.0 if new.weight is None else new.weight
         self.targets = Targets(labels, weight)
 
     def begin_stage(self) -> None:
-        """Start a stage: new optimiser and schedule, and the teacher begins from the student."""
+        """Start a stage: new optimizer and schedule, and the teacher begins from the student."""
         if self.stage_index > 0 and self.config.warm_start_from == "ema":
             self.student.load_state_dict(self.ema.model.state_dict())
-        if self.stages[self.stage_index].uses_pile:
-            self.before_pile()
-            self.method.begin_pile(self.student)
+        if self.stages[self.stage_index].uses_unlabeled:
+            self.before_unlabeled()
+            self.method.begin_unlabeled(self.student)
         self.ema.restart()
         self._make_step()
         self.begun = True
 
     def _make_step(self) -> None:
-        """Make the optimiser, its schedule, and the step that uses them, or take the method's own."""
+        """Make the optimizer, its schedule, and the step that uses them, or take the method's own."""
         stage = self.stages[self.stage_index]
         self.train_mode()
         self.schedules: list[OneCycleLR] = []
@@ -158,21 +158,21 @@ class TrainState:
         )
 
     def _loss(self, stage: Stage, output: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
-        """Sum over the mixed batch, or the paper's eq. 6: mean over the labelled plus mean over the pile."""
-        name = self.method.labelled_loss or self.config.loss
+        """Sum over the mixed batch, or the paper's eq. 6: mean over the labeled plus mean over the unlabeled set."""
+        name = self.method.labeled_loss or self.config.loss
 
         def entry(z: Tensor, t: Tensor, w: Tensor | None) -> Tensor:
             return LOSSES[name](z, t, weight=w, reduction="none", **self.config.loss_options)
 
         n = stage.batch_labeled
-        total = self.method.loss_labelled(output[:n], labels[:n], weight[:n], entry).sum()
+        total = self.method.loss_labeled(output[:n], labels[:n], weight[:n], entry).sum()
         if means := self.config.reduction == "mean_mean":
             total = total / n
-        if stage.uses_pile:
+        if stage.uses_unlabeled:
             targets = Targets(labels[n:], weight[n:], places)
             entries = self.method.loss(output[n:], targets, entry, self.method_state)
-            share = 1.0 if self.config.pile_weight is None else self.config.pile_weight
-            total = total + share * entries.sum() / (stage.batch_pile if means else 1)
+            share = 1.0 if self.config.unlabeled_weight is None else self.config.unlabeled_weight
+            total = total + share * entries.sum() / (stage.batch_unlabeled if means else 1)
         return total
 
     def train_mode(self) -> None:
@@ -187,8 +187,8 @@ class TrainState:
             schedule.step()
         self.ema.update()
         self.step += 1
-        self.read_labelled += stage.batch_labeled
-        self.read_pile += stage.batch_pile
+        self.read_labeled += stage.batch_labeled
+        self.read_unlabeled += stage.batch_unlabeled
 
     def end_epoch(self, figures: dict[str, float]) -> None:
         """Write the epoch down, keep the best if that was asked for, and save."""
@@ -225,7 +225,11 @@ class TrainState:
         if self.device.type == "cuda":
             tensors["rng.cuda"] = torch.cuda.get_rng_state(self.device)
         if self.targets is not None:
-            tensors |= {"pile.scores": self.pile_scores, "pile.flips": self.flips, "pile.fresh": self.fresh}
+            tensors |= {
+                "unlabeled.scores": self.unlabeled_scores,
+                "unlabeled.flips": self.flips,
+                "unlabeled.fresh": self.fresh,
+            }
             tensors["targets.labels"] = self.targets.labels
             if self.targets.weight is not None:
                 tensors["targets.weight"] = self.targets.weight
@@ -266,8 +270,8 @@ class TrainState:
         self.method_state = {k: v.to(self.device) for k, v in saved.under("method").items()}
         if targets := {k: v.to(self.device) for k, v in saved.under("targets").items()}:
             self.targets = Targets(targets["labels"], targets.get("weight"))
-            pile = {k: v.to(self.device) for k, v in saved.under("pile").items()}
-            self.pile_scores, self.flips, self.fresh = pile["scores"], pile["flips"], pile["fresh"]
+            unlabeled = {k: v.to(self.device) for k, v in saved.under("unlabeled").items()}
+            self.unlabeled_scores, self.flips, self.fresh = unlabeled["scores"], unlabeled["flips"], unlabeled["fresh"]
         for name in _COUNTERS:
             setattr(self, name, saved.facts[name])
         self.ema.steps, self.log, self.loss_sum = (saved.facts[name] for name in ("ema_steps", "log", "loss_sum"))
@@ -283,9 +287,9 @@ class TrainState:
 
     def start_after(self, saved: Checkpoint) -> None:
         """Take the end of another run's warm-up for the end of this one's: same data, same settings until there."""
-        check_same(saved.facts, self.fingerprint, self.config, self.file.parent, apart_from=ONLY_WITH_PILE)
+        check_same(saved.facts, self.fingerprint, self.config, self.file.parent, apart_from=ONLY_WITH_UNLABELED)
         warmup = self.stages[0]
-        if warmup.uses_pile or saved.facts["epoch"] != warmup.epochs or not self.method.shares_warmup:
+        if warmup.uses_unlabeled or saved.facts["epoch"] != warmup.epochs or not self.method.shares_warmup:
             raise TagspreadError(
                 f"{type(self.method).__name__} cannot start after the run of {self.file.parent}: it takes a run that "
                 f"has just finished a warm-up of {warmup.epochs} epochs, and a method that shares it."
@@ -293,8 +297,8 @@ class TrainState:
         self.student.load_state_dict(saved.under("student"))
         self.ema.model.load_state_dict(saved.under("ema"))
         self.log, self.best = saved.facts["log"], saved.under("best")
-        self.epoch, self.read_labelled = saved.facts["epoch"], saved.facts["read_labelled"]
+        self.epoch, self.read_labeled = saved.facts["epoch"], saved.facts["read_labeled"]
         restore_random(saved, self.device)
 
 
-_COUNTERS = ("epoch", "step", "read_labelled", "read_pile", "begun", "figures")
+_COUNTERS = ("epoch", "step", "read_labeled", "read_unlabeled", "begun", "figures")

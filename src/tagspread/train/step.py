@@ -1,7 +1,7 @@
 """One step of the student: forward, loss, backward, update.
 
 At small batches a GPU waits for Python to launch a thousand kernels per step. Captured once as a CUDA graph, forward
-and backward are one launch; the optimiser stays outside, so that its learning rate and momentum are ordinary numbers.
+and backward are one launch; the optimizer stays outside, so that its learning rate and momentum are ordinary numbers.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Step:
         self._touched = list(touched)  # what the loss may change in place
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, pictures: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
+    def __call__(self, images: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
         """Train on one batch; return its loss."""
-        batch = (pictures, labels, weight, places)
+        batch = (images, labels, weight, places)
         if self.graphs and self._graph is None:
-            with torch.cuda.device(pictures.device):  # streams belong to the current one
+            with torch.cuda.device(images.device):  # streams belong to the current one
                 self.graphs = self._capture(*batch)
         if self._graph is not None:
             for held, given in zip(self._inputs, batch, strict=True):
@@ -51,9 +51,9 @@ class Step:
         self.optimizer.step()
         return loss
 
-    def _forward_backward(self, pictures: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
-        with autocast(pictures.device, self.precision):
-            output = self.student(pictures)
+    def _forward_backward(self, images: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
+        with autocast(images.device, self.precision):
+            output = self.student(images)
         loss = self.loss_of(output.float(), labels, weight, places)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
@@ -76,7 +76,7 @@ class Step:
                     self._forward_backward(*self._inputs)
             torch.cuda.current_stream().wait_stream(aside)
             self.optimizer.zero_grad()  # gradients are made anew inside, where every replay will find them
-            # thread_local: meanwhile another thread may bring the next pictures from the disk
+            # thread_local: meanwhile another thread may bring the next images from the disk
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self._loss = self._forward_backward(*self._inputs)
         except torch.OutOfMemoryError:

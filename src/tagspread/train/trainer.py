@@ -21,15 +21,15 @@ from tagspread.progress import Watcher
 from tagspread.run.artefact import is_whole
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig
-from tagspread.train.dataset import Problem
+from tagspread.train.dataset import Dataset
 from tagspread.train.finalize import finish
 from tagspread.train.frozen import FeatureNet, on_features, whole_model
-from tagspread.train.gain import LABELLED_ONLY
+from tagspread.train.gain import LABELED_ONLY
 from tagspread.train.head import fit_head
 from tagspread.train.head_mode import as_features, fit_on_features
 from tagspread.train.interrupts import Interrupted
 from tagspread.train.loop import train_loop
-from tagspread.train.preflight import labelled_part, settle
+from tagspread.train.preflight import labeled_part, settle
 from tagspread.train.state import TrainState
 from tagspread.vision.backbones import TagNet, build_network
 from tagspread.vision.heads import LinearHead
@@ -79,7 +79,7 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def run_training(
-    problem: Problem,
+    dataset: Dataset,
     config: TrainConfig,
     out: str | Path,
     *,
@@ -93,10 +93,10 @@ def run_training(
     keep_better: bool = False,
     cache: Path | None = None,
 ) -> Run:
-    """Train on ``problem`` as ``config`` says and leave everything in the folder ``out``.
+    """Train on ``dataset`` as ``config`` says and leave everything in the folder ``out``.
 
     Args:
-        problem: what is to be learnt.
+        dataset: what is to be learnt.
         config: how.
         out: the run's folder; one that holds another run is refused unless ``overwrite`` or ``resume`` is given.
         device: where; the GPU if there is one.
@@ -105,14 +105,14 @@ def run_training(
         about: where the data came from, kept in config.json.
         watcher: who is shown the progress.
         tensorboard: also write the figures of each epoch for TensorBoard.
-        after: folder of a finished labelled-only run of the same data and settings, whose end is taken for the end of
+        after: folder of a finished labeled-only run of the same data and settings, whose end is taken for the end of
             the warm-up, so that several methods share one.
         cache: where features are kept, if the head alone is trained; the run's folder if not given.
         keep_better: let the model that labels alone made be the run's, if it is better on what was kept from training.
     """
     device, watcher, folder = device or choose_device(), watcher or Watcher(), RunFolder(out)
     method = get_method(config.method, **config.method_options)
-    problem, config, notes = settle(problem, config, method, device)
+    dataset, config, notes = settle(dataset, config, method, device)
     if tensorboard:
         _tensorboard_class()
     if resume and folder.is_run and not folder.checkpoint.exists():
@@ -121,13 +121,13 @@ def run_training(
     try:
         with torch.random.fork_rng(devices=gpus):  # the caller's random numbers are the caller's
             torch.manual_seed(config.seed)
-            network = _build(problem, config, method, fresh=not resume)
+            network = _build(dataset, config, method, fresh=not resume)
             if not resume:
                 folder.create(overwrite, bytes_needed=13 * _size_in_bytes(network))
                 folder.write_json("config.json", _facts(config, about, keep_better))
                 for note in notes:
                     watcher.note(f"note: {note}")
-            learnt, state = _ready(network, problem, config, folder, device, watcher, cache, fresh=not resume)
+            learnt, state = _ready(network, dataset, config, folder, device, watcher, cache, fresh=not resume)
             state.begin_from(resume, None if after is None else RunFolder(after).checkpoint)
             keep_better |= resume and bool(folder.read_json("config.json").get("keep_better"))
             if resume and (done := finished_run(folder.path)) is not None:
@@ -135,7 +135,7 @@ def run_training(
                 return done
             train_loop(learnt, state, watcher, _recorder(folder, state, tensorboard))
             how: dict[str, Any] = {"keep_better": keep_better, "images": (about or {}).get("images")}
-            run = Run(folder.path, finish(problem, learnt, network, folder, state, **how), state.log)
+            run = Run(folder.path, finish(dataset, learnt, network, folder, state, **how), state.log)
             folder.forget_previous()
             return run
     except (torch.OutOfMemoryError, MemoryError):
@@ -151,7 +151,7 @@ def run_training(
 def _out_of_memory(device: torch.device, config: TrainConfig) -> TagspreadError:
     return TagspreadError(
         f"out of memory on {device}. Lower batch (now {config.batch}), score_batch "
-        f"({config.score_batch or 'what suits the device'}) or image_size ({config.image_size}); pictures can stay on "
+        f"({config.score_batch or 'what suits the device'}) or image_size ({config.image_size}); images can stay on "
         "disk with @cache.",
         cache=Blank("DIR"),
     )
@@ -159,7 +159,7 @@ def _out_of_memory(device: torch.device, config: TrainConfig) -> TagspreadError:
 
 def _ready(
     network: TagNet,
-    problem: Problem,
+    dataset: Dataset,
     config: TrainConfig,
     folder: RunFolder,
     device: torch.device,
@@ -167,18 +167,18 @@ def _ready(
     cache: Path | None,
     *,
     fresh: bool,
-) -> tuple[Problem, TrainState]:
-    """Return what the student learns from (pictures, or features of a frozen network), and the student at its start."""
-    learnt, student = problem, network
+) -> tuple[Dataset, TrainState]:
+    """Return what the student learns from (images, or features of a frozen network), and the student at its start."""
+    learnt, student = dataset, network
     views: list[torch.Tensor] = []
     method = get_method(config.method, **config.method_options)
     if config.mode == "head":
-        learnt, views = as_features(network, problem, config, device, cache or folder.path, watcher)
+        learnt, views = as_features(network, dataset, config, device, cache or folder.path, watcher)
     elif method.on_features:
-        learnt = on_features(network, problem, config, device, cache or folder.path, watcher)
-    if learnt is not problem:
+        learnt = on_features(network, dataset, config, device, cache or folder.path, watcher)
+    if learnt is not dataset:
         student = FeatureNet(network)
-    keep = partial(_keep_labelled_only, folder, network, student)
+    keep = partial(_keep_labeled_only, folder, network, student)
     if fresh and config.start == "fitted_head" and config.mode != "head":
         _fit_head(student, learnt, config, method, device, watcher, keep)
     state = TrainState(student, learnt, config, device, folder.checkpoint)
@@ -186,7 +186,7 @@ def _ready(
         fit_on_features(student, learnt, views, config, state, keep, watcher)
         folder.write_json("config.json", folder.read_json("config.json") | {"settings": state.config.to_dict()})
     if config.start == "warmup" and config.warmup_epochs:
-        state.before_pile = keep
+        state.before_unlabeled = keep
     return learnt, state
 
 
@@ -215,13 +215,13 @@ def _tensorboard_class() -> Any:
     return SummaryWriter
 
 
-def _build(problem: Problem, config: TrainConfig, method: Method, *, fresh: bool) -> TagNet:
+def _build(dataset: Dataset, config: TrainConfig, method: Method, *, fresh: bool) -> TagNet:
     """Return the network that the method trains; what a checkpoint will bring back anyway is not loaded."""
     frozen = method.on_features or config.mode == "head"  # the checkpoint has the head alone
     network = method.network(
         build_network(
             config.backbone,
-            len(problem.classes),
+            len(dataset.classes),
             weights=config.weights if fresh or frozen else "none",
             head=config.head,
             normalize=config.normalize,
@@ -237,21 +237,21 @@ def _build(problem: Problem, config: TrainConfig, method: Method, *, fresh: bool
 
 def _fit_head(
     network: TagNet,
-    problem: Problem,
+    dataset: Dataset,
     config: TrainConfig,
     method: Method,
     device: torch.device,
     watcher: Watcher,
-    before_pile: Callable[[], None],
+    before_unlabeled: Callable[[], None],
 ) -> None:
     begun = time.perf_counter()
-    state = {name: value.to(device) for name, value in method.start(labelled_part(problem)).items()}
-    fit_head(network.to(device), problem, config, method, state, device, before_pile)
+    state = {name: value.to(device) for name, value in method.start(labeled_part(dataset)).items()}
+    fit_head(network.to(device), dataset, config, method, state, device, before_unlabeled)
     watcher.note(f"head fitted on the frozen network's features in {time.perf_counter() - begun:.1f} s")
 
 
-def _keep_labelled_only(folder: RunFolder, network: TagNet, student: TagNet) -> None:
-    folder.write_model(LABELLED_ONLY, whole_model(network, student))
+def _keep_labeled_only(folder: RunFolder, network: TagNet, student: TagNet) -> None:
+    folder.write_model(LABELED_ONLY, whole_model(network, student))
 
 
 def _facts(config: TrainConfig, about: dict[str, Any] | None, keep_better: bool) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Pictures on the device: views and networks."""
+"""Images on the device: views and networks."""

@@ -1,6 +1,6 @@
-"""Weak and strong views of a batch of pictures, every picture with its own draw.
+"""Weak and strong views of a batch of images, every image with its own draw.
 
-A weak view is the picture, mirrored or not. A strong view is mirrored or not, loses a square (Cutout), and
+A weak view is the image, mirrored or not. A strong view is mirrored or not, loses a square (Cutout), and
 then goes through up to two operations of RandAugment. Nothing is ever changed in place.
 """
 
@@ -15,40 +15,39 @@ import torch
 from torch import Tensor
 
 from tagspread.errors import TagspreadError, check_choice
-from tagspread.vision import color as colour
-from tagspread.vision import randaugment
+from tagspread.vision import color, randaugment
 from tagspread.vision.draws import check_rows, uniform
 from tagspread.vision.randaugment import OPERATIONS, Choices, Floats, Integers
 
 __all__ = ["OPERATIONS", "Plan", "Views"]
 
-# the streams of random numbers that a picture needs in one epoch; three for the colour, the rest for RandAugment
-WEAK_FLIP, FLIP, CUT_X, CUT_Y, COLOUR, RANDAUGMENT = 0, 1, 2, 3, 4, 8
+# the streams of random numbers that a image needs in one epoch; three for the color, the rest for RandAugment
+WEAK_FLIP, FLIP, CUT_X, CUT_Y, COLOR, RANDAUGMENT = 0, 1, 2, 3, 4, 8
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What was drawn for the strong views of B pictures."""
+    """What was drawn for the strong views of B images."""
 
     flip: npt.NDArray[np.bool_]  # B
-    cutout_at: Floats  # B x 2: the square's centre (x, y) as a share of width and height
-    cutout_colour: npt.NDArray[np.uint8]  # B x 3
+    cutout_at: Floats  # B x 2: the square's center (x, y) as a share of width and height
+    cutout_color: npt.NDArray[np.uint8]  # B x 3
     randaugment: Choices
 
 
 @dataclass(frozen=True)
 class Views:
-    """How pictures are changed for training.
+    """How images are changed for training.
 
     Attributes:
         seed: of all draws.
-        flip: mirror every second picture, left to right.
-        cutout: side of the square that strong views lose, as a share of the picture's shorter side; 0 for none.
+        flip: mirror every second image, left to right.
+        cutout: side of the square that strong views lose, as a share of the image's shorter side; 0 for none.
         operations: those that RandAugment draws from, out of `OPERATIONS`; () switches it off.
 
     >>> views = Views(seed=1)
-    >>> pictures = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
-    >>> views.strong(pictures, np.array([7, 12]), epoch=0).shape
+    >>> images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
+    >>> views.strong(images, np.array([7, 12]), epoch=0).shape
     torch.Size([2, 3, 32, 32])
     """
 
@@ -60,43 +59,43 @@ class Views:
     def __post_init__(self) -> None:
         if not 0 <= self.cutout <= 1:
             raise TagspreadError(
-                f"cutout is {self.cutout}; give the square's side as a share of the picture's, from 0 (none) to 1."
+                f"cutout is {self.cutout}; give the square's side as a share of the image's, from 0 (none) to 1."
             )
         if isinstance(self.operations, str):
             raise TagspreadError(f"operations is the text {self.operations!r}; give a tuple of names.")
         for name in self.operations:
             check_choice("an entry of operations", name, OPERATIONS)
 
-    def weak(self, pictures: Tensor, rows: npt.ArrayLike, epoch: int) -> Tensor:
-        """Return the pictures, about every second one mirrored; drawn apart from the strong views' mirroring.
+    def weak(self, images: Tensor, rows: npt.ArrayLike, epoch: int) -> Tensor:
+        """Return the images, about every second one mirrored; drawn apart from the strong views' mirroring.
 
         Args:
-            pictures: B x 3 x H x W (or B x 1 x H x W) in uint8, on any device.
-            rows: the index of each picture in its data set.
+            images: B x 3 x H x W (or B x 1 x H x W) in uint8, on any device.
+            rows: the index of each image in its data set.
             epoch: another epoch, another draw.
 
-        >>> picture = torch.tensor([[[[1, 2, 3]]]], dtype=torch.uint8)
-        >>> [Views().weak(picture, [5], epoch).flatten().tolist() for epoch in (0, 1)]
+        >>> image = torch.tensor([[[[1, 2, 3]]]], dtype=torch.uint8)
+        >>> [Views().weak(image, [5], epoch).flatten().tolist() for epoch in (0, 1)]
         [[3, 2, 1], [1, 2, 3]]
         """
-        index = _check(pictures, rows)
-        return _mirror(pictures, uniform(self.seed, epoch, index, WEAK_FLIP) < 0.5) if self.flip else pictures
+        index = _check(images, rows)
+        return _mirror(images, uniform(self.seed, epoch, index, WEAK_FLIP) < 0.5) if self.flip else images
 
-    def strong(self, pictures: Tensor, rows: npt.ArrayLike, epoch: int, *, cutout: bool = True) -> Tensor:
-        """Return the pictures mirrored or not, with a square cut out, after up to two operations of RandAugment.
+    def strong(self, images: Tensor, rows: npt.ArrayLike, epoch: int, *, cutout: bool = True) -> Tensor:
+        """Return the images mirrored or not, with a square cut out, after up to two operations of RandAugment.
 
         Args:
-            pictures: B x 3 x H x W (or B x 1 x H x W) in uint8, on any device.
-            rows: the index of each picture in its data set.
+            images: B x 3 x H x W (or B x 1 x H x W) in uint8, on any device.
+            rows: the index of each image in its data set.
             epoch: another epoch, another draw.
             cutout: false leaves out the square, as in the warm-up; RandAugment's own small Cutout stays.
 
-        >>> picture = torch.arange(9, dtype=torch.uint8).view(1, 1, 3, 3)
-        >>> Views(flip=False, cutout=0, operations=("Invert",)).strong(picture, [8], epoch=0)[0, 0].tolist()
+        >>> image = torch.arange(9, dtype=torch.uint8).view(1, 1, 3, 3)
+        >>> Views(flip=False, cutout=0, operations=("Invert",)).strong(image, [8], epoch=0)[0, 0].tolist()
         [[255, 254, 253], [252, 251, 250], [249, 248, 247]]
         """
-        plan = self.plan(_check(pictures, rows), epoch)
-        views = _mirror(pictures, plan.flip) if self.flip else pictures
+        plan = self.plan(_check(images, rows), epoch)
+        views = _mirror(images, plan.flip) if self.flip else images
         if cutout and self.cutout > 0:
             views = _cut_out(views, plan, self.cutout)
         if self.operations:
@@ -104,7 +103,7 @@ class Views:
         return views
 
     def plan(self, rows: npt.ArrayLike, epoch: int) -> Plan:
-        """Return what the strong views of these pictures do, whatever the batch.
+        """Return what the strong views of these images do, whatever the batch.
 
         >>> Views().plan([3, 4], epoch=0).randaugment.names()
         [('TranslateX', 'AutoContrast'), ('Solarize', 'Contrast')]
@@ -117,25 +116,25 @@ class Views:
         return Plan(
             flip=draw(FLIP) < 0.5,
             cutout_at=np.stack([draw(CUT_X), draw(CUT_Y)], axis=1),
-            cutout_colour=np.stack([draw(COLOUR + k) * 256 for k in range(3)], axis=1).astype(np.uint8),
+            cutout_color=np.stack([draw(COLOR + k) * 256 for k in range(3)], axis=1).astype(np.uint8),
             randaugment=randaugment.choose(self.operations, lambda stream: draw(RANDAUGMENT + stream)),
         )
 
 
-def _check(pictures: Tensor, rows: npt.ArrayLike) -> Integers:
-    """Return ``rows`` as a vector; raise unless pictures are uint8, B x C x H x W, with one row each."""
-    if not isinstance(pictures, Tensor) or pictures.dtype != torch.uint8 or pictures.ndim != 4:
-        found = type(pictures).__name__
-        if isinstance(pictures, Tensor):
-            found = f"{pictures.dtype} of shape {tuple(pictures.shape)}"
-        raise TagspreadError(f"pictures are {found}; give a uint8 tensor, pictures x channels x height x width.")
-    if pictures.shape[1] not in (1, 3) or 0 in pictures.shape[2:]:
+def _check(images: Tensor, rows: npt.ArrayLike) -> Integers:
+    """Return ``rows`` as a vector; raise unless images are uint8, B x C x H x W, with one row each."""
+    if not isinstance(images, Tensor) or images.dtype != torch.uint8 or images.ndim != 4:
+        found = type(images).__name__
+        if isinstance(images, Tensor):
+            found = f"{images.dtype} of shape {tuple(images.shape)}"
+        raise TagspreadError(f"images are {found}; give a uint8 tensor, images x channels x height x width.")
+    if images.shape[1] not in (1, 3) or 0 in images.shape[2:]:
         raise TagspreadError(
-            f"pictures have shape {tuple(pictures.shape)}; give 3 channels (or 1), and at least one pixel."
+            f"images have shape {tuple(images.shape)}; give 3 channels (or 1), and at least one pixel."
         )
     index = check_rows(rows)
-    if len(index) != len(pictures):
-        raise TagspreadError(f"rows names {len(index)} pictures but {len(pictures)} were given; give one row each.")
+    if len(index) != len(images):
+        raise TagspreadError(f"rows names {len(index)} images but {len(images)} were given; give one row each.")
     return index
 
 
@@ -143,13 +142,13 @@ def _upload(values: npt.NDArray[Any], device: torch.device) -> Tensor:
     return torch.from_numpy(values).to(device, non_blocking=True)
 
 
-def _mirror(pictures: Tensor, flip: npt.NDArray[np.bool_]) -> Tensor:
-    return torch.where(_upload(flip, pictures.device)[:, None, None, None], pictures.flip(3), pictures)
+def _mirror(images: Tensor, flip: npt.NDArray[np.bool_]) -> Tensor:
+    return torch.where(_upload(flip, images.device)[:, None, None, None], images.flip(3), images)
 
 
-def _cut_out(pictures: Tensor, plan: Plan, share: float) -> Tensor:
-    channels, height, width = pictures.shape[1:]
-    side = np.full(len(pictures), round(share * min(height, width)))
-    centre = np.floor(plan.cutout_at * (width, height)).astype(np.int64)
-    x, y, sides, *fill = _upload(np.column_stack([centre, side, plan.cutout_colour]), pictures.device).unbind(1)
-    return colour.cut_square(pictures, x, y, sides, torch.stack(fill[:channels], dim=1).to(torch.uint8))
+def _cut_out(images: Tensor, plan: Plan, share: float) -> Tensor:
+    channels, height, width = images.shape[1:]
+    side = np.full(len(images), round(share * min(height, width)))
+    center = np.floor(plan.cutout_at * (width, height)).astype(np.int64)
+    x, y, sides, *fill = _upload(np.column_stack([center, side, plan.cutout_color]), images.device).unbind(1)
+    return color.cut_square(images, x, y, sides, torch.stack(fill[:channels], dim=1).to(torch.uint8))

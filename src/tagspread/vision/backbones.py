@@ -1,6 +1,6 @@
-"""Networks by name: any timm name, ``resnet50`` and ``resnet50_v1`` as in the papers, ``small`` for tiny pictures.
+"""Networks by name: any timm name, ``resnet50`` and ``resnet50_v1`` as in the papers, ``small`` for tiny images.
 
-A :class:`TagNet` takes uint8 pictures as the store keeps them; scaling and normalisation are part of it, so that
+A :class:`TagNet` takes uint8 images as the store keeps them; scaling and normalization are part of it, so that
 training, scoring and what is exported later cannot disagree about them.
 """
 
@@ -31,9 +31,9 @@ from tagspread.vision.weights import (
 
 
 class TagNet(nn.Module):
-    """Pictures (B x 3 x H x W, uint8) to logits (B x classes)."""
+    """Images (B x 3 x H x W, uint8) to logits (B x classes)."""
 
-    parts = 1  # how many views are made of each picture in training
+    parts = 1  # how many views are made of each image in training
 
     def __init__(
         self, backbone: nn.Module, head: LinearHead | MLDecoder, mean: tuple[float, ...], std: tuple[float, ...]
@@ -46,24 +46,24 @@ class TagNet(nn.Module):
         self.scale: Tensor
         self.shift: Tensor
 
-    def prepare(self, pictures: Tensor) -> Tensor:
-        """Scale and normalise; channels last, which is how convolutions like to read."""
-        values = pictures.to(torch.float32, memory_format=torch.channels_last)
+    def prepare(self, images: Tensor) -> Tensor:
+        """Scale and normalize; channels last, which is how convolutions like to read."""
+        values = images.to(torch.float32, memory_format=torch.channels_last)
         return torch.addcmul(self.shift, values, self.scale)
 
-    def show(self, views: Views, pictures: Tensor, rows: np.ndarray, epoch: int, cutout: bool) -> Tensor:
-        """Return what the network is shown of these pictures in training: their strong views."""
-        return views.strong(pictures, rows, epoch, cutout=cutout)
+    def show(self, views: Views, images: Tensor, rows: np.ndarray, epoch: int, cutout: bool) -> Tensor:
+        """Return what the network is shown of these images in training: their strong views."""
+        return views.strong(images, rows, epoch, cutout=cutout)
 
-    def features(self, pictures: Tensor) -> Tensor:
+    def features(self, images: Tensor) -> Tensor:
         """Return the pooled features, which a linear head reads."""
-        return self.backbone(self.prepare(pictures))  # type: ignore[no-any-return]
+        return self.backbone(self.prepare(images))  # type: ignore[no-any-return]
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         """Return one logit per class."""
         if self.head.wants_map:
-            return self.head(self.backbone.forward_features(self.prepare(pictures)))  # type: ignore[operator, no-any-return]
-        return self.head(self.features(pictures))  # type: ignore[no-any-return]
+            return self.head(self.backbone.forward_features(self.prepare(images)))  # type: ignore[operator, no-any-return]
+        return self.head(self.features(images))  # type: ignore[no-any-return]
 
 
 def check_linear(network: TagNet, method: str) -> None:
@@ -73,7 +73,7 @@ def check_linear(network: TagNet, method: str) -> None:
 
 
 class SmallNet(nn.Module):
-    """Four convolutions for tiny pictures and tests; learns from scratch on a CPU in seconds."""
+    """Four convolutions for tiny images and tests; learns from scratch on a CPU in seconds."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ def build_network(
         classes: how many tags.
         weights: ``"pretrained"`` (downloaded), ``"none"`` or a file (safetensors, or torch tensors).
         head: ``"linear"`` or ``"ml_decoder"``.
-        normalize: ``"weights"`` as the weights were trained, ``"imagenet"``, or ``"none"`` (pictures in 0..1).
+        normalize: ``"weights"`` as the weights were trained, ``"imagenet"``, or ``"none"`` (images in 0..1).
 
     >>> build_network("small", 3, weights="none")(torch.zeros(2, 3, 16, 16, dtype=torch.uint8)).shape
     torch.Size([2, 3])

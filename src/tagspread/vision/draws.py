@@ -1,6 +1,6 @@
-"""Random numbers that belong to a picture, not to the moment or the batch in which it is looked at.
+"""Random numbers that belong to a image, not to the moment or the batch in which it is looked at.
 
-A number is a hash of (seed, epoch, picture, stream). The same picture therefore gets the same view in any
+A number is a hash of (seed, epoch, image, stream). The same image therefore gets the same view in any
 batch, in any process and on any device, and a run can be resumed without saving a generator's state.
 """
 
@@ -18,13 +18,13 @@ SHIFTS = (30, 27, 31)
 
 
 def uniform(seed: int, epoch: int, rows: npt.ArrayLike, stream: int) -> npt.NDArray[np.float64]:
-    """Return one number in [0, 1) per picture.
+    """Return one number in [0, 1) per image.
 
     Args:
         seed: of the run; any whole number.
-        epoch: counts how often the pictures have been seen.
-        rows: the index of each picture in its data set, a vector of whole numbers.
-        stream: tells apart the numbers that one picture needs in one epoch.
+        epoch: counts how often the images have been seen.
+        rows: the index of each image in its data set, a vector of whole numbers.
+        stream: tells apart the numbers that one image needs in one epoch.
 
     >>> uniform(0, 3, [5, 6], stream=1).round(4).tolist()
     [0.8985, 0.7264]
@@ -51,7 +51,7 @@ def check_rows(rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
     if index.ndim != 1 or (index.size > 0 and index.dtype.kind not in "iu"):
         raise TagspreadError(
             f"rows is an array of {index.dtype} with shape {index.shape}; "
-            "give a vector with the whole-number index of each picture in its data set."
+            "give a vector with the whole-number index of each image in its data set."
         )
     return index.astype(np.int64)
 

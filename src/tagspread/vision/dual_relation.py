@@ -15,9 +15,9 @@ class DualRelation(nn.Module):
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
-        self.register_buffer("centre", torch.zeros(channels))  # of the labelled features, set before training
+        self.register_buffer("center", torch.zeros(channels))  # of the labeled features, set before training
         self.register_buffer("spread", torch.ones(channels))
-        self.centre: Tensor
+        self.center: Tensor
         self.spread: Tensor
         self.projector = nn.Sequential(nn.Linear(channels, 1024), nn.LeakyReLU(0.1), nn.Linear(1024, 1024))
         self.first, self.second = (
@@ -31,7 +31,7 @@ class DualRelation(nn.Module):
 
     def both(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return what each classifier says."""
-        projected = self.projector((features - self.centre) / self.spread)
+        projected = self.projector((features - self.center) / self.spread)
         return self.first(projected), self.second(projected)
 
     def relate(self, first: Tensor, second: Tensor) -> Tensor:
@@ -41,4 +41,4 @@ class DualRelation(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Return the logits of the prediction."""
         with full_precision(features):
-            return self.relate(*self.both(features.to(self.centre.dtype)))
+            return self.relate(*self.both(features.to(self.center.dtype)))

@@ -1,7 +1,7 @@
-"""Shear, translate and rotate for whole batches, each picture by its own amount, to the bit as Pillow does.
+"""Shear, translate and rotate for whole batches, each image by its own amount, to the bit as Pillow does.
 
-All of them work backwards: for every pixel of the result, where in the picture does it come from? What
-comes from outside is grey. Rotations and translations copy the nearest pixel, so that a second one after
+All of them work backwards: for every pixel of the result, where in the image does it come from? What
+comes from outside is gray. Rotations and translations copy the nearest pixel, so that a second one after
 any other of these operations asks the first one at whole pixels only: both together are one resampling.
 """
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-FILL = 128  # the grey of what lies outside a picture
+FILL = 128  # the gray of what lies outside a image
 ONE = 1 << 16  # Pillow finds the nearest pixel with 16 bits after the binary point
 INT32_SIDE = 8192  # up to this side no position in 16.16 fixed point leaves int32
 
@@ -27,12 +27,12 @@ def translation(dx: float, dy: float) -> Matrix:
     >>> (translation(1.7, -0.2) / ONE).tolist()
     [1.0, 0.0, 2.0, 0.0, 1.0, 0.0]
     """
-    # at a pixel's centre, .5, rounded down: the shift is a whole number of pixels
+    # at a pixel's center, .5, rounded down: the shift is a whole number of pixels
     return np.array([ONE, 0, math.floor(dx + 0.5) * ONE, 0, ONE, math.floor(dy + 0.5) * ONE], np.int64)
 
 
 def rotation(degrees: float, height: int, width: int) -> Matrix:
-    """Return the matrix that turns a picture counter-clockwise around its centre.
+    """Return the matrix that turns a image counter-clockwise around its center.
 
     >>> rotation(90, 2, 2).tolist()  # the pixel at (0, 0) comes from (1, 0)
     [0, -65536, 98304, 65536, 0, 32768]
@@ -43,44 +43,44 @@ def rotation(degrees: float, height: int, width: int) -> Matrix:
     x, y = width / 2, height / 2
     c = cosine * -x + sine * -y + x
     f = -sine * -x + cosine * -y + y
-    # the offsets are those of the first pixel's centre
+    # the offsets are those of the first pixel's center
     exact = (cosine, sine, c + cosine * 0.5 + sine * 0.5, -sine, cosine, f + -sine * 0.5 + cosine * 0.5)
     return np.array([math.floor(value * ONE + 0.5) for value in exact], np.int64)
 
 
-def nearest(pictures: Tensor, inner: Tensor, outer: Tensor | None = None) -> Tensor:
-    """Resample each picture with its matrix, taking the nearest pixel.
+def nearest(images: Tensor, inner: Tensor, outer: Tensor | None = None) -> Tensor:
+    """Resample each image with its matrix, taking the nearest pixel.
 
     Args:
-        pictures: B x C x H x W.
+        images: B x C x H x W.
         inner: B x 6, from `translation` or `rotation`.
         outer: B x 6, of a second resampling that follows the first; both are done as one.
 
-    >>> picture = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
-    >>> nearest(picture, torch.from_numpy(translation(1, 0))[None]).tolist()
+    >>> image = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
+    >>> nearest(image, torch.from_numpy(translation(1, 0))[None]).tolist()
     [[[[2, 128], [4, 128]]]]
     """
-    x, y, inside = _start(pictures, outer)
-    x, y, within = _follow(inner, x, y, pictures.shape)
+    x, y, inside = _start(images, outer)
+    x, y, within = _follow(inner, x, y, images.shape)
     inside = within if inside is None else inside & within
-    return torch.where(inside[:, None], _take(pictures, y * pictures.shape[3] + x), FILL)
+    return torch.where(inside[:, None], _take(images, y * images.shape[3] + x), FILL)
 
 
-def shear(pictures: Tensor, amount: Tensor, horizontal: Tensor, outer: Tensor | None = None) -> Tensor:
-    """Move the rows (or columns) of each picture in proportion to their distance from the edge; bicubic.
+def shear(images: Tensor, amount: Tensor, horizontal: Tensor, outer: Tensor | None = None) -> Tensor:
+    """Move the rows (or columns) of each image in proportion to their distance from the edge; bicubic.
 
     Args:
-        pictures: B x C x H x W.
+        images: B x C x H x W.
         amount: B, pixels per row; positive moves the bottom to the left (the right side upwards).
         horizontal: B, true to move rows, false to move columns.
         outer: B x 6, of a `nearest` resampling that follows; both are done as one.
 
-    >>> picture = torch.arange(4, dtype=torch.uint8).expand(1, 1, 4, 4)
-    >>> shear(picture, torch.tensor([1.0]), torch.tensor([True]))[0, 0, :, 0].tolist()
+    >>> image = torch.arange(4, dtype=torch.uint8).expand(1, 1, 4, 4)
+    >>> shear(image, torch.tensor([1.0]), torch.tensor([True]))[0, 0, :, 0].tolist()
     [0, 1, 2, 128]
     """
-    height, width = pictures.shape[2:]
-    x, y, inside = _start(pictures, outer)
+    height, width = images.shape[2:]
+    x, y, inside = _start(images, outer)
     rows = horizontal[:, None, None]
     along, across = torch.where(rows, x, y), torch.where(rows, y, x)
     side = torch.where(rows, width, height)
@@ -96,20 +96,20 @@ def shear(pictures: Tensor, amount: Tensor, horizontal: Tensor, outer: Tensor | 
     last = side - 1
     # whole numbers first, in 16 bits: a quarter of the memory of float64
     v1, v2, v3, v4 = (
-        _take(pictures, (first + tap).clamp(min=0).minimum(last) * step + line).to(torch.int16) for tap in range(4)
+        _take(images, (first + tap).clamp(min=0).minimum(last) * step + line).to(torch.int16) for tap in range(4)
     )
     cubic = v2 + fraction * ((v3 - v1) + fraction * ((2 * (v1 - v2) + v3 - v4) + fraction * (v2 - v1 - v3 + v4)))
     inside = within if inside is None else inside & within
     return torch.where(inside[:, None], cubic.clamp(0, 255).to(torch.uint8), FILL)
 
 
-def _start(pictures: Tensor, outer: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+def _start(images: Tensor, outer: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the pixel (x, y) that each pixel of the result asks for, and whether it exists (None: they all do)."""
-    height, width = pictures.shape[2:]
+    height, width = images.shape[2:]
     kind = torch.int32 if max(height, width) <= INT32_SIDE else torch.int64
-    x = torch.arange(width, dtype=kind, device=pictures.device).view(1, 1, width)
-    y = torch.arange(height, dtype=kind, device=pictures.device).view(1, height, 1)
-    return (x, y, None) if outer is None else _follow(outer, x, y, pictures.shape)
+    x = torch.arange(width, dtype=kind, device=images.device).view(1, 1, width)
+    y = torch.arange(height, dtype=kind, device=images.device).view(1, height, 1)
+    return (x, y, None) if outer is None else _follow(outer, x, y, images.shape)
 
 
 def _follow(matrix: Tensor, x: Tensor, y: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,7 +120,7 @@ def _follow(matrix: Tensor, x: Tensor, y: Tensor, shape: torch.Size) -> tuple[Te
     return safe_x, safe_y, (safe_x == to_x) & (safe_y == to_y)
 
 
-def _take(pictures: Tensor, index: Tensor) -> Tensor:
+def _take(images: Tensor, index: Tensor) -> Tensor:
     """Return the pixels at ``index`` (B x H x W, counted row by row), the same ones of every channel."""
-    flat = pictures.flatten(2)
-    return flat.gather(2, index.to(torch.int64).flatten(1)[:, None].expand_as(flat)).view_as(pictures)
+    flat = images.flatten(2)
+    return flat.gather(2, index.to(torch.int64).flatten(1)[:, None].expand_as(flat)).view_as(images)

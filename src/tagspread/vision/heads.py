@@ -6,7 +6,7 @@ feature map by cross-attention, which gives each class a feature of its own:
 .. math:: E = \mathrm{FF}(\mathrm{Attention}(Q, F, F)), \qquad z_k = w_k \cdot E_k + b_k
 
 Logits are made in full precision whatever the network below computes in. bfloat16 knows 128 numbers between 4 and 8:
-thousands of pictures would share their scores, and a ranking by them would have lost its order.
+thousands of images would share their scores, and a ranking by them would have lost its order.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MLDecoder(nn.Module):
         nn.init.xavier_normal_(self.weight)
 
     def embed(self, features: Tensor) -> Tensor:
-        """Return one embedding per picture and class (B x classes x embedding)."""
+        """Return one embedding per image and class (B x classes x embedding)."""
         convolutional = features.ndim == 4 and features.shape[1] == self.channels
         places = self.project(features.flatten(2).transpose(1, 2) if convolutional else features.flatten(1, -2))
         query = self.norm_query(self.queries).expand(features.shape[0], -1, -1)  # not len: tracing would fix it

@@ -16,7 +16,7 @@ from torch import nn
 from tagspread.errors import Blank, TagspreadError
 from tagspread.vision.weights import Weights
 
-NORMALISATION = (0.5, 0.5, 0.5)  # pictures in -1..1
+NORMALIZATION = (0.5, 0.5, 0.5)  # images in -1..1
 NAMES = tuple(f"tf_efficientnet_lite{size}" for size in range(5))
 
 
@@ -38,7 +38,7 @@ def packaged_weights(file: Path, name: str, network: nn.Module) -> Weights:
             weights=Blank("FILE"),
         )
     tensors = {mine: value.float() for (mine, _), (_, value) in zip(ours, theirs, strict=True)}
-    return Weights(tensors, NORMALISATION, NORMALISATION, f"the package {file.parent.parent.name}")
+    return Weights(tensors, NORMALIZATION, NORMALIZATION, f"the package {file.parent.parent.name}")
 
 
 def packaged_file(name: str) -> Path | None:

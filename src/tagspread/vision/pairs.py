@@ -1,4 +1,4 @@
-"""A network that sees each picture twice, in a strong and a weak view, and gives each class an embedding of both."""
+"""A network that sees each image twice, in a strong and a weak view, and gives each class an embedding of both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDTH = 128
 
 
 class PairNet(TagNet):
-    """Pictures (B x 3 x H x W) to logits; pairs of views (B x 2 x 3 x H x W) to logits and embeddings in one tensor.
+    """Images (B x 3 x H x W) to logits; pairs of views (B x 2 x 3 x H x W) to logits and embeddings in one tensor.
 
     Of the latter (B x classes x 1 + 2 * 128), the first number is the strong view's logit, the rest its embedding and
     the weak view's, each of length one.
@@ -29,19 +29,19 @@ class PairNet(TagNet):
         network.__class__ = cls  # the same parameters under the same names, and one more layer
         return network  # type: ignore[return-value]
 
-    def show(self, views: Views, pictures: Tensor, rows: np.ndarray, epoch: int, cutout: bool) -> Tensor:
-        """Return each picture's strong and weak view."""
-        strong = super().show(views, pictures, rows, epoch, cutout)
-        return torch.stack([strong, views.weak(pictures, rows, epoch)], dim=1)
+    def show(self, views: Views, images: Tensor, rows: np.ndarray, epoch: int, cutout: bool) -> Tensor:
+        """Return each image's strong and weak view."""
+        strong = super().show(views, images, rows, epoch, cutout)
+        return torch.stack([strong, views.weak(images, rows, epoch)], dim=1)
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         """Return logits, or logits and embeddings of pairs."""
-        if pictures.ndim == 4:
-            return super().forward(pictures)
-        maps = self.backbone.forward_features(self.prepare(pictures.flatten(0, 1)))  # type: ignore[operator]
+        if images.ndim == 4:
+            return super().forward(images)
+        maps = self.backbone.forward_features(self.prepare(images.flatten(0, 1)))  # type: ignore[operator]
         head: Any = self.head  # an ML-Decoder and its projection
         seen = head.embed(maps)
-        strong, weak = seen.view(*pictures.shape[:2], *seen.shape[1:]).unbind(1)
+        strong, weak = seen.view(*images.shape[:2], *seen.shape[1:]).unbind(1)
         logits = (strong * head.weight).sum(-1) + head.bias
         projected = [functional.normalize(head.project_pairs(x).float(), dim=-1) for x in (strong, weak)]
         return torch.cat([logits[..., None].float(), *projected], dim=-1)

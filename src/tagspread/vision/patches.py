@@ -1,4 +1,4 @@
-"""A network that sees each picture whole and as four patches, with heads for true and for pseudo-labels."""
+"""A network that sees each image whole and as four patches, with heads for true and for pseudo-labels."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tagspread.vision.augment import Views
 from tagspread.vision.backbones import TagNet
 from tagspread.vision.heads import LinearHead
 
-PARTS = 5  # the whole picture and four patches
+PARTS = 5  # the whole image and four patches
 
 
 class FourHeads(nn.Module):
-    """Heads for whole pictures and patches, for true and for pseudo-labels."""
+    """Heads for whole images and patches, for true and for pseudo-labels."""
 
     wants_map = False
 
@@ -35,7 +35,7 @@ class FourHeads(nn.Module):
 
 
 class PatchNet(TagNet):
-    """Pictures (B x 3 x H x W) to logits; parts of them (B x 5 x 3 x H x W) to the four heads' logits."""
+    """Images (B x 3 x H x W) to logits; parts of them (B x 5 x 3 x H x W) to the four heads' logits."""
 
     parts = PARTS
 
@@ -47,18 +47,18 @@ class PatchNet(TagNet):
         network.__class__ = cls  # the same backbone under the same names
         return network  # type: ignore[return-value]
 
-    def show(self, views: Views, pictures: Tensor, rows: np.ndarray, epoch: int, cutout: bool) -> Tensor:
+    def show(self, views: Views, images: Tensor, rows: np.ndarray, epoch: int, cutout: bool) -> Tensor:
         """Return the strong views of whole and patches, each with a draw of its own."""
-        parts = with_patches(pictures)
+        parts = with_patches(images)
         numbers = (rows[:, None] * PARTS + np.arange(PARTS)).ravel()
         return views.strong(parts.flatten(0, 1), numbers, epoch, cutout=cutout).view_as(parts)
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        """Return the prediction of pictures as they are, or what the four heads say of parts."""
-        parts = with_patches(pictures) if pictures.ndim == 4 else pictures
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the prediction of images as they are, or what the four heads say of parts."""
+        parts = with_patches(images) if images.ndim == 4 else images
         features = self.features(parts.flatten(0, 1)).view(*parts.shape[:2], -1)
         logits: Tensor = self.head(features)
-        return logits[:, :2].mean(1) if pictures.ndim == 4 else logits
+        return logits[:, :2].mean(1) if images.ndim == 4 else logits
 
 
 def fuse(logits: Tensor) -> Tensor:
@@ -70,9 +70,9 @@ def fuse(logits: Tensor) -> Tensor:
     return (logits.softmax(1) * logits).sum(1)
 
 
-def with_patches(pictures: Tensor) -> Tensor:
-    """Return the picture and its four quarters, enlarged to its size (B x 5 x 3 x H x W, bytes)."""
-    size = pictures.shape[-2:]
-    quarters = [half for row in pictures.tensor_split(2, -2) for half in row.tensor_split(2, -1)]
+def with_patches(images: Tensor) -> Tensor:
+    """Return the image and its four quarters, enlarged to its size (B x 5 x 3 x H x W, bytes)."""
+    size = images.shape[-2:]
+    quarters = [half for row in images.tensor_split(2, -2) for half in row.tensor_split(2, -1)]
     enlarged = [functional.interpolate(q.float(), size, mode="bilinear").round().to(torch.uint8) for q in quarters]
-    return torch.stack([pictures, *enlarged], dim=1)
+    return torch.stack([images, *enlarged], dim=1)

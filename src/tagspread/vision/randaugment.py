@@ -1,6 +1,6 @@
-"""RandAugment for whole batches: two operations per picture, and those that drew alike are done together.
+"""RandAugment for whole batches: two operations per image, and those that drew alike are done together.
 
-What is drawn is known on the host, so sorting the pictures by operation never waits for the device. For
+What is drawn is known on the host, so sorting the images by operation never waits for the device. For
 each of the two slots one table goes there, its rows sorted so that every group is a slice of it.
 """
 
@@ -14,18 +14,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tagspread.vision import color as colour
-from tagspread.vision import geometry
+from tagspread.vision import color, geometry
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-SLOTS = 2  # operations drawn per picture
+SLOTS = 2  # operations drawn per image
 APPLIED = 0.5  # probability that a drawn operation is carried out
 LEVELS = 10  # steps of each scale below; step 0, which would do nothing, is never drawn
 CUTOUT_FILL = (125, 122, 113)
 
-# how much each operation does at each level, as a share of the side, in degrees, bits, grey levels or pixels
+# how much each operation does at each level, as a share of the side, in degrees, bits, gray levels or pixels
 MAGNITUDES: dict[str, Floats] = {
     "Invert": np.zeros(LEVELS),
     "Cutout": np.linspace(0, 20, LEVELS).round(),
@@ -55,7 +54,7 @@ CHOICE, APPLY, SIGN, AT_X, AT_Y, SLOT_STREAMS = 0, 1, 2, 3, 4, 8
 
 @dataclass(frozen=True)
 class Choices:
-    """What RandAugment drew for B pictures.
+    """What RandAugment drew for B images.
 
     >>> first = np.array([[OPERATIONS.index("Rotate"), -1]])
     >>> chosen = Choices(first, np.array([[3, 9]]), np.ones((1, 2)), np.zeros((1, 2, 2)))
@@ -66,10 +65,10 @@ class Choices:
     operation: Integers  # B x 2: the place in OPERATIONS of each slot's operation, -1 where it is not carried out
     level: Integers  # B x 2: 1..9
     sign: Floats  # B x 2: -1 or 1
-    at: Floats  # B x 2 x 2: the centre (x, y) of each slot's Cutout, as a share of width and height
+    at: Floats  # B x 2 x 2: the center (x, y) of each slot's Cutout, as a share of width and height
 
     def names(self) -> list[tuple[str, ...]]:
-        """Return the names of what each picture goes through, in order."""
+        """Return the names of what each image goes through, in order."""
         return [tuple(OPERATIONS[number] for number in slots if number >= 0) for slots in self.operation]
 
     def values(self) -> Floats:
@@ -86,7 +85,7 @@ class Choices:
 
 
 def choose(operations: tuple[str, ...], draw: Callable[[int], Floats]) -> Choices:
-    """Draw both slots of every picture; ``draw`` gives one number in [0, 1) per picture for each stream.
+    """Draw both slots of every image; ``draw`` gives one number in [0, 1) per image for each stream.
 
     >>> choose(("Invert", "Rotate"), lambda stream: np.array([0.49, 0.51])).names()
     [('Invert', 'Invert'), ()]
@@ -110,18 +109,18 @@ def choose(operations: tuple[str, ...], draw: Callable[[int], Floats]) -> Choice
 ROW, VALUE, X, Y, HORIZONTAL, INNER, OUTER = 0, 1, 2, 3, 4, slice(5, 11), slice(11, 17)
 
 
-def apply(pictures: Tensor, choices: Choices) -> Tensor:
-    """Return new pictures after both slots.
+def apply(images: Tensor, choices: Choices) -> Tensor:
+    """Return new images after both slots.
 
     >>> chosen = choose(("Invert",), lambda stream: np.array([0.2]) if stream < 8 else np.array([0.8]))
     >>> apply(torch.tensor([[[[1, 2]]]], dtype=torch.uint8), chosen).tolist()
     [[[[254, 253]]]]
     """
-    height, width = pictures.shape[2:]
-    views, values, operation = pictures.clone(), choices.values(), choices.operation.copy()
+    height, width = images.shape[2:]
+    views, values, operation = images.clone(), choices.values(), choices.operation.copy()
     nearest = np.isin(operation, [OPERATIONS.index(name) for name in NEAREST])
     moving = nearest | np.isin(operation, [OPERATIONS.index(name) for name in SHEARS])
-    # what moves a picture and is followed by a nearest-pixel operation takes that one along
+    # what moves a image and is followed by a nearest-pixel operation takes that one along
     joined = moving[:, 0] & nearest[:, 1]
     matrices = [_matrices(operation[:, slot], values[:, slot], height, width) for slot in range(SLOTS)]
     outer = np.where(joined[:, None], matrices[1], geometry.translation(0, 0))
@@ -161,51 +160,51 @@ def _matrices(operation: Integers, values: Floats, height: int, width: int) -> I
     return made
 
 
-Apply = Callable[[Tensor, Tensor, bool], Tensor]  # pictures, their rows of the table, whether to mind OUTER
+Apply = Callable[[Tensor, Tensor, bool], Tensor]  # images, their rows of the table, whether to mind OUTER
 
 
-def _nearest(pictures: Tensor, table: Tensor, joined: bool) -> Tensor:
-    return geometry.nearest(pictures, table[:, INNER].to(torch.int64), _outer(table, joined))
+def _nearest(images: Tensor, table: Tensor, joined: bool) -> Tensor:
+    return geometry.nearest(images, table[:, INNER].to(torch.int64), _outer(table, joined))
 
 
-def _shear(pictures: Tensor, table: Tensor, joined: bool) -> Tensor:
-    return geometry.shear(pictures, table[:, VALUE], table[:, HORIZONTAL] > 0, _outer(table, joined))
+def _shear(images: Tensor, table: Tensor, joined: bool) -> Tensor:
+    return geometry.shear(images, table[:, VALUE], table[:, HORIZONTAL] > 0, _outer(table, joined))
 
 
 def _outer(table: Tensor, joined: bool) -> Tensor | None:
     return table[:, OUTER].to(torch.int64) if joined else None
 
 
-def _cutout(pictures: Tensor, table: Tensor, _: bool) -> Tensor:
+def _cutout(images: Tensor, table: Tensor, _: bool) -> Tensor:
     side, x, y = table[:, VALUE : Y + 1].to(torch.int64).unbind(1)
-    fill = torch.stack([torch.full_like(side, level) for level in CUTOUT_FILL[: pictures.shape[1]]], dim=1)
-    return colour.cut_square(pictures, x, y, side, fill.to(torch.uint8))
+    fill = torch.stack([torch.full_like(side, level) for level in CUTOUT_FILL[: images.shape[1]]], dim=1)
+    return color.cut_square(images, x, y, side, fill.to(torch.uint8))
 
 
 def _plain(function: Callable[[Tensor], Tensor]) -> Apply:
-    return lambda pictures, table, joined: function(pictures)
+    return lambda images, table, joined: function(images)
 
 
 def _with_value(function: Callable[[Tensor, Tensor], Tensor]) -> Apply:
-    return lambda pictures, table, joined: function(pictures, table[:, VALUE])
+    return lambda images, table, joined: function(images, table[:, VALUE])
 
 
 FUNCTIONS: dict[str, Apply] = {
-    "Invert": _plain(colour.invert),
+    "Invert": _plain(color.invert),
     "Cutout": _cutout,
-    "Sharpness": _with_value(colour.sharpness),
-    "AutoContrast": _plain(colour.autocontrast),
-    "Posterize": _with_value(colour.posterize),
+    "Sharpness": _with_value(color.sharpness),
+    "AutoContrast": _plain(color.autocontrast),
+    "Posterize": _with_value(color.posterize),
     "ShearX": _shear,
     "TranslateX": _nearest,
     "TranslateY": _nearest,
     "ShearY": _shear,
     "Rotate": _nearest,
-    "Equalize": _plain(colour.equalize),
-    "Contrast": _with_value(colour.contrast),
-    "Color": _with_value(colour.colour),
-    "Solarize": _with_value(colour.solarize),
-    "Brightness": _with_value(colour.brightness),
+    "Equalize": _plain(color.equalize),
+    "Contrast": _with_value(color.contrast),
+    "Color": _with_value(color.color),
+    "Solarize": _with_value(color.solarize),
+    "Brightness": _with_value(color.brightness),
 }
 GROUPS = list(dict.fromkeys(FUNCTIONS.values()))  # operations with the same function are one group
 GROUP_OF = [GROUPS.index(FUNCTIONS[name]) for name in OPERATIONS]

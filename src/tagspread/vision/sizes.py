@@ -1,6 +1,6 @@
-"""How large a network likes its pictures.
+"""How large a network likes its images.
 
-In training, networks see random crops, in which things look larger than in whole pictures; whole pictures that are
+In training, networks see random crops, in which things look larger than in whole images; whole images that are
 somewhat larger than the crops make up for it, and small things stay visible. On VOC, 288 instead of 224 pixels are
 worth 2.7 mAP for ``tf_efficientnet_lite2`` (docs/benchmarks.md).
 """
@@ -13,11 +13,11 @@ MORE = 1.1  # than in training
 STEP = 32  # by which convolutional networks halve five times
 
 
-def picture_size(backbone: str) -> int:
-    """Return the side to which pictures are best resized for a network; where it has no choice, its own.
+def default_image_size(backbone: str) -> int:
+    """Return the side to which images are best resized for a network; where it has no choice, its own.
 
-    >>> picture_size("resnet50"), picture_size("tf_efficientnet_lite4"), picture_size("vit_tiny_patch16_224")
-    (288, 448, 224)
+    >>> [default_image_size(name) for name in ("resnet50", "tf_efficientnet_lite4", "vit_tiny_patch16_224")]
+    [288, 448, 224]
     """
     if backbone in ("resnet50", "resnet50_v1"):
         return LEAST

@@ -1,4 +1,4 @@
-"""Where pretrained weights come from: a file of yours, or a download, and what they expect of the pictures."""
+"""Where pretrained weights come from: a file of yours, or a download, and what they expect of the images."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLASSIFIERS = (
 
 
 class Weights(NamedTuple):
-    """A network's tensors by name, and the normalisation they were trained with."""
+    """A network's tensors by name, and the normalization they were trained with."""
 
     tensors: dict[str, Tensor]
     mean: tuple[float, ...] | None = None  # not said
@@ -142,7 +142,7 @@ def _as_float(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _numbers(file: Path, about: dict[str, str], key: str) -> tuple[float, ...] | None:
-    """Return one number per colour from a file's metadata."""
+    """Return one number per color from a file's metadata."""
     if key not in about:
         return None
     try:

@@ -15,7 +15,7 @@ from tagspread.data.tables.label_table import LabelTable, read_table
 from tagspread.errors import TagspreadError
 
 
-def picture(file, seed, size=(64, 48)):
+def image(file, seed, size=(64, 48)):
     noise = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
     file.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(noise).resize(size, Image.Resampling.BICUBIC).save(file)
@@ -23,10 +23,10 @@ def picture(file, seed, size=(64, 48)):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Forty different pictures and clean tables: 12 labelled, 8 to test on, 20 in the pile."""
-    top = tmp_path / "pictures"
+    """Forty different images and clean tables: 12 labeled, 8 to test on, 20 in the unlabeled set."""
+    top = tmp_path / "images"
     for k in range(40):
-        picture(top / f"p{k:02}.png", k)
+        image(top / f"p{k:02}.png", k)
     tags = ["sea|sand", "sea", "sand", "sea|dune"]
     (tmp_path / "labels.csv").write_text("file,tags\n" + "".join(f"p{k:02}.png,{tags[k % 4]}\n" for k in range(12)))
     (tmp_path / "test.csv").write_text("file,tags\n" + "".join(f"p{k:02}.png,{tags[k % 4]}\n" for k in range(12, 20)))
@@ -60,21 +60,21 @@ def test_a_clean_folder(folder):
     assert report.ok
     assert report.problems == ()
     assert report.counts == {
-        "pictures": 40, "labelled": 12, "test": 8, "pile": 20, "missing": 0, "unreadable": 0, "copies": 0,
-        "copies_in_pile": 0,
+        "images": 40, "labeled": 12, "test": 8, "unlabeled": 20, "missing": 0, "unreadable": 0, "copies": 0,
+        "copies_in_unlabeled": 0,
     }  # fmt: skip
     facts = {facts.name: facts for facts in report.classes}
     assert (facts["dune"].positives, facts["dune"].known, facts["dune"].proportion) == (3, 12, 0.25)
     assert 0 < facts["dune"].low < 0.25 < facts["dune"].high < 1
-    assert facts["dune"].pile_low == round(20 * facts["dune"].low)
-    assert facts["dune"].pile_high == round(20 * facts["dune"].high)
+    assert facts["dune"].unlabeled_low == round(20 * facts["dune"].low)
+    assert facts["dune"].unlabeled_high == round(20 * facts["dune"].high)
     text = shown(report)
-    assert "40 pictures: 12 labelled, 8 to test on, 20 in the pile" in text
-    assert "Ready to train: nothing to mend." in text
+    assert "40 images: 12 labeled, 8 to test on, 20 in the unlabeled set" in text
+    assert "Ready to train: nothing to fix." in text
 
 
 def test_missing_files_and_what_was_meant(folder):
-    picture(folder / "deep" / "far.png", 99)
+    image(folder / "deep" / "far.png", 99)
     write(
         folder, "P01.png,sea", "p02.jpg,sand|dune", "far.png,sea", "p-03.png,sand", "qqqqqqqq.bmp,sea", "p05.png,dune"
     )
@@ -90,23 +90,23 @@ def test_missing_files_and_what_was_meant(folder):
     ]
 
 
-def test_unreadable_and_empty_pictures(folder):
+def test_unreadable_and_empty_images(folder):
     (folder / "p01.png").write_bytes((folder / "p01.png").read_bytes()[:300])
     (folder / "p13.png").write_bytes(b"")
-    (folder / "p30.png").write_bytes(b"no picture at all")
+    (folder / "p30.png").write_bytes(b"no image at all")
     (folder / "p31.png").write_bytes(b"")
     report = check(folder)
     found = {(p.level, p.kind): [str(place) for place in p.places] for p in report.problems}
     assert found[("error", "empty_file")] == ["p13.png (test labels row 2)"]
     assert found[("warning", "empty_file")] == ["p31.png"]
     assert found[("error", "unreadable")][0].startswith("p01.png (labels row 2): ")
-    assert found[("warning", "unreadable")] == ["p30.png: no picture format known to Pillow"]
-    assert (report.counts["unreadable"], report.counts["pile"]) == (4, 18)
-    parts = ("labelled", "test", "pile", "unreadable")
-    assert sum(report.counts[part] for part in parts) == report.counts["pictures"]
+    assert found[("warning", "unreadable")] == ["p30.png: no image format known to Pillow"]
+    assert (report.counts["unreadable"], report.counts["unlabeled"]) == (4, 18)
+    parts = ("labeled", "test", "unlabeled", "unreadable")
+    assert sum(report.counts[part] for part in parts) == report.counts["images"]
 
 
-def test_a_test_picture_that_is_trained_on(folder):
+def test_a_test_image_that_is_trained_on(folder):
     shutil.copy(folder / "p02.png", folder / "p14.png")
     with Image.open(folder / "p03.png") as opened:
         opened.resize((200, 150)).convert("RGB").save(folder / "p15.jpg", quality=70)
@@ -120,15 +120,15 @@ def test_a_test_picture_that_is_trained_on(folder):
     ]
 
 
-def test_copies_in_the_pile(folder):
+def test_copies_in_the_unlabeled(folder):
     for old, new in ((0, 20), (12, 21), (30, 31), (30, 32)):
         shutil.copy(folder / f"p{old:02}.png", folder / f"p{new:02}.png")
     report = check(folder)
     assert report.ok
-    assert one(report, "labelled_in_pile")[1] == ["p00.png (labels row 1): same file as p20.png"]
-    assert one(report, "test_in_pile")[1] == ["p12.png (test labels row 1): same file as p21.png"]
-    assert (report.counts["copies"], report.counts["copies_in_pile"]) == (4, 2)
-    assert "2 copies within the pile" in shown(report)
+    assert one(report, "labeled_in_unlabeled")[1] == ["p00.png (labels row 1): same file as p20.png"]
+    assert one(report, "test_in_unlabeled")[1] == ["p12.png (test labels row 1): same file as p21.png"]
+    assert (report.counts["copies"], report.counts["copies_in_unlabeled"]) == (4, 2)
+    assert "2 copies within the unlabeled set" in shown(report)
 
 
 def test_copies_with_the_same_and_with_other_labels(folder):
@@ -149,7 +149,7 @@ def test_one_file_named_in_two_ways(folder):
     assert "sea (0 here, 1 there)" in one(report, "conflicting_labels")[1][0]
 
 
-def test_rows_of_which_nothing_is_known_are_pile(folder):
+def test_rows_of_which_nothing_is_known_are_unlabeled(folder):
     shutil.copy(folder / "p00.png", folder / "p12.png")
     paths = tuple(folder / f"p{k:02}.png" for k in range(6))
     y = np.array([[-1, -1], [1, 0], [1, -1], [0, 0], [0, 1], [0, 1]])
@@ -157,8 +157,8 @@ def test_rows_of_which_nothing_is_known_are_pile(folder):
     report = check_dataset(folder, LabelTable(paths, ("sea", "sand"), y), test)
     assert one(report, "unknown_rows")[1] == ["p00.png (labels row 1)"]
     assert one(report, "rows_without_tags")[1] == ["p03.png (labels row 4)"]
-    assert one(report, "test_in_pile")[1] == ["p12.png (test labels row 1): same file as p00.png"]
-    assert (report.counts["labelled"], report.counts["pile"]) == (5, 34)
+    assert one(report, "test_in_unlabeled")[1] == ["p12.png (test labels row 1): same file as p00.png"]
+    assert (report.counts["labeled"], report.counts["unlabeled"]) == (5, 34)
 
 
 def test_tags(folder):
@@ -172,7 +172,7 @@ def test_tags(folder):
     assert one(report, "similar_tags")[1] == ["'Sea': on 2, while 'sea' is on 10 and differs only by case or spaces"]
     problem, places = one(report, "unknown_tags")
     assert problem.level == "error"
-    assert places == ["'sae': on 1 of the test pictures. Did you mean 'sea'?"]
+    assert places == ["'sae': on 1 of the test images. Did you mean 'sea'?"]
     assert one(report, "not_in_test")[1] == ["Sea", "owl", "all"]
 
 
@@ -208,7 +208,7 @@ def test_many_names_do_not_take_long():
     assert time.perf_counter() - started < 5  # usually a fifth of a second
 
 
-def test_no_labels_no_pile_small_pile(folder):
+def test_no_labels_no_unlabeled_small_unlabeled(folder):
     table = LabelTable((folder / "p00.png",), ("sea",), np.array([[-1]]))
     assert one(check_dataset(folder, table), "no_labels")[0].level == "error"
     none = LabelTable((), ("sea",), np.empty((0, 1), dtype=np.int8))
@@ -217,12 +217,12 @@ def test_no_labels_no_pile_small_pile(folder):
     assert report.classes[0].proportion is None
     paths = tuple(folder / f"p{k:02}.png" for k in range(40))
     y = np.array([[1], [0], [1], [0]] * 10)
-    assert one(check_dataset(folder, LabelTable(paths, ("sea",), y)), "no_pile")[0].level == "warning"
-    problem, _ = one(check_dataset(folder, LabelTable(paths[:30], ("sea",), y[:30])), "small_pile")
-    assert (problem.level, "(10) is smaller than the labelled part (30)" in problem.message) == ("note", True)
+    assert one(check_dataset(folder, LabelTable(paths, ("sea",), y)), "no_unlabeled")[0].level == "warning"
+    problem, _ = one(check_dataset(folder, LabelTable(paths[:30], ("sea",), y[:30])), "small_unlabeled")
+    assert (problem.level, "fewer unlabeled images (10) than labeled ones (30)" in problem.message) == ("note", True)
 
 
-def test_only_the_pictures_without_labels(folder):
+def test_only_the_images_without_labels(folder):
     (folder / "p30.png").write_bytes(b"")
     seen = []
     report = check_dataset(folder, None, progress=lambda done, total: seen.append((done, total)))
@@ -244,7 +244,7 @@ def test_run_check_prints_and_returns_the_exit_code(folder):
     assert code == 1
     assert "error Files that a table names" in text
     assert "    gone.png (labels row 1)\n" in text
-    assert "Not ready: mend the 2 kinds of error above, then check again." in text
+    assert "Not ready: fix the 2 kinds of error above, then check again." in text
 
 
 def test_run_check_as_json(folder):
@@ -276,10 +276,10 @@ def test_a_table_that_is_not_there_is_one_message(folder):
             run(folder, folder.parent / labels, test and folder.parent / test)
 
 
-def test_a_folder_without_a_picture_is_a_problem_of_the_data(tmp_path):
-    (tmp_path / "pictures").mkdir()
+def test_a_folder_without_a_image_is_a_problem_of_the_data(tmp_path):
+    (tmp_path / "images").mkdir()
     (tmp_path / "labels.csv").write_text("image,tags\na.jpg,x\n")
-    code, text = run(tmp_path / "pictures", tmp_path / "labels.csv", None)
+    code, text = run(tmp_path / "images", tmp_path / "labels.csv", None)
     assert code == 1
     assert "not there (1)" in text
 

@@ -10,7 +10,7 @@ from tagspread.data.datasets.coco import read_coco
 from tagspread.errors import TagspreadError
 
 
-def picture(number):
+def image(number):
     return {"license": 3, "file_name": f"COCO_{number:012}.jpg", "height": 480, "width": 640, "id": number}
 
 
@@ -27,8 +27,8 @@ def index():
     crowd = {"iscrowd": 1, "segmentation": {"counts": [272, 2, 4], "size": [240, 320]}}
     return {
         "info": {"description": "COCO 2014 Dataset", "year": 2014},
-        "images": [picture(k) for k in (9, 100, 10, 57)],
-        "licenses": [{"id": 1, "name": "some licence", "url": "http://"}],
+        "images": [image(k) for k in (9, 100, 10, 57)],
+        "licenses": [{"id": 1, "name": "some license", "url": "http://"}],
         "annotations": [
             instance(1, 9, 90),
             instance(2, 9, 90),
@@ -64,12 +64,12 @@ def test_a_small_index(read):
     assert gc.isenabled()
 
 
-def test_pictures_without_annotation(read):
+def test_images_without_annotation(read):
     table = read(index(), keep_empty=True)
     assert [path.name for path in table.paths] == [f"COCO_{k:012}.jpg" for k in (10, 100, 57, 9)]
     assert table.y[2].tolist() == [0, 0, 0]
     assert read(index() | {"annotations": []}, keep_empty=True).y.tolist() == [[0, 0, 0]] * 4
-    with pytest.raises(TagspreadError, match="annotates no picture at all"):
+    with pytest.raises(TagspreadError, match="annotates no image at all"):
         read(index() | {"annotations": []})
 
 
@@ -107,9 +107,9 @@ def change(**lists):
         ),
         (change(annotations=[3]), "annotations, entry 5, 3 has no image_id"),
         (change(images=[{"id": 7}]), "images, entry 4, id 7 has no id or no file_name"),
-        (change(images=[picture(9) | {"file_name": "x.jpg"}]), "gives the id 9 to COCO_000000000009.jpg and to x.jpg"),
+        (change(images=[image(9) | {"file_name": "x.jpg"}]), "gives the id 9 to COCO_000000000009.jpg and to x.jpg"),
         (
-            change(images=[picture(7) | {"file_name": "../x.jpg"}], annotations=[instance(1, 7, 1)]),
+            change(images=[image(7) | {"file_name": "../x.jpg"}], annotations=[instance(1, 7, 1)]),
             "image 7 names '../x",
         ),
         (change(categories=[{"id": 2}]), "categories, id 2 has no whole number as id or no name"),

@@ -11,7 +11,7 @@ def glyphs_on(canvases):
     """Return, for each canvas, the numbers of the bundled glyphs that each of its nine cells may show."""
     bundled = np.round(load_digits().images.reshape(-1, 64) * 255 / 16 - 0.5 + 1e-9).astype(int)
     ink = bundled >= NOISE
-    for canvas in canvases.pictures[:, 0].astype(int):
+    for canvas in canvases.images[:, 0].astype(int):
         cells = canvas.reshape(3, 8, 3, 8).transpose(0, 2, 1, 3).reshape(9, 64)
         shown = []
         for cell in cells[(cells >= NOISE).any(1)]:
@@ -27,13 +27,13 @@ def drawn():
 
 def test_shapes_and_types(drawn):
     for part, count in zip(drawn, (400, 300), strict=True):
-        assert part.pictures.shape == (count, 3, 24, 24)
-        assert part.pictures.dtype == np.uint8
+        assert part.images.shape == (count, 3, 24, 24)
+        assert part.images.dtype == np.uint8
         assert part.y.shape == (count, len(CLASSES))
         assert part.y.dtype == np.int8
         assert set(np.unique(part.y)) == {0, 1}
-        np.testing.assert_array_equal(part.pictures[:, 0], part.pictures[:, 1])  # grey
-        np.testing.assert_array_equal(part.pictures[:, 0], part.pictures[:, 2])
+        np.testing.assert_array_equal(part.images[:, 0], part.images[:, 1])  # gray
+        np.testing.assert_array_equal(part.images[:, 0], part.images[:, 2])
     assert "".join(CLASSES) == "0123456789"
 
 
@@ -68,8 +68,8 @@ def test_one_to_four_tags_and_unequal_frequencies():
 def test_deterministic_for_each_seed():
     first, again, other = (digit_canvases(30, 20, seed) for seed in (5, 5, 6))
     for a, b, c in zip(first, again, other, strict=True):
-        np.testing.assert_array_equal(a.pictures, b.pictures)
+        np.testing.assert_array_equal(a.images, b.images)
         np.testing.assert_array_equal(a.y, b.y)
-        assert not np.array_equal(a.pictures, c.pictures)
+        assert not np.array_equal(a.images, c.images)
     longer, _ = digit_canvases(30, 50, 5)
-    np.testing.assert_array_equal(longer.pictures, first[0].pictures)  # the test part does not touch training
+    np.testing.assert_array_equal(longer.images, first[0].images)  # the test part does not touch training

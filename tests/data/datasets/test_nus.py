@@ -52,7 +52,7 @@ def test_the_order_of_the_concepts(tmp_path, place):
         read_nus(tmp_path, "train")
 
 
-def test_where_pictures_are(tmp_path):
+def test_where_images_are(tmp_path):
     write(tmp_path)
     (tmp_path / "Flickr").mkdir()
     assert read_nus(tmp_path, "train").paths[0] == tmp_path / "Flickr/actor/0001_2124494179.jpg"
@@ -117,7 +117,7 @@ def test_arrays_that_do_not_fit_their_surroundings(tmp_path):
         ({"truth": TRUTH | {"sky": [1, "", 1]}}, r"Labels_sky_Train\.txt line 2 is ''"),
         ({"truth": {}}, "TrainTestLabels holds nothing for Train"),
         ({"names": []}, r"TrainImagelist\.txt holds nothing"),
-        ({"names": ["a.jpg", "", "b.jpg"]}, r"TrainImagelist\.txt line 2 names no picture"),
+        ({"names": ["a.jpg", "", "b.jpg"]}, r"TrainImagelist\.txt line 2 names no image"),
         ({"names": ["a.jpg", "..\\b.jpg", "b.jpg"]}, r"line 2 names '\.\./b\.jpg', which leads out"),
     ],
 )

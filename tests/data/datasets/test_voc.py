@@ -18,9 +18,9 @@ def write(root, truth=TRUTH, split="train"):
     main = root / "ImageSets" / "Main"
     main.mkdir(parents=True, exist_ok=True)
     for name, column in truth.items():
-        lines = [f"{picture} {'' if sign < 0 else ' '}{sign}\n" for picture, sign in column.items()]
+        lines = [f"{image} {'' if sign < 0 else ' '}{sign}\n" for image, sign in column.items()]
         (main / f"{name}_{split}.txt").write_text("".join(lines))
-    (main / f"{split}.txt").write_text("".join(f"{picture}\n" for picture in truth["person"]))
+    (main / f"{split}.txt").write_text("".join(f"{image}\n" for image in truth["person"]))
     return root
 
 
@@ -45,14 +45,14 @@ def test_a_tree_in_the_devkits_format(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(TRUTH))
 @pytest.mark.parametrize("change", ["missing", "extra"])
-def test_a_class_with_other_pictures(tmp_path, name, change):
+def test_a_class_with_other_images(tmp_path, name, change):
     column = dict(TRUTH[name])
     if change == "missing":
         del column["2008_000015"]
     else:
         column["2009_000001"] = -1
     write(tmp_path, TRUTH | {name: column})
-    with pytest.raises(TagspreadError, match=r"_train\.txt does not name the same pictures as .*aeroplane_train\.txt"):
+    with pytest.raises(TagspreadError, match=r"_train\.txt does not name the same images as .*aeroplane_train\.txt"):
         read_voc(tmp_path, "train")
 
 
@@ -60,7 +60,7 @@ def test_a_class_with_other_pictures(tmp_path, name, change):
 def test_a_malformed_line(tmp_path, line):
     file = write(tmp_path) / "ImageSets/Main/person_train.txt"
     file.write_text(f"2008_000008  1\n{line}\n2007_000032  1\n")
-    with pytest.raises(TagspreadError, match=r"person_train\.txt line 2 is '.*'; a picture's name and 1, 0 or -1"):
+    with pytest.raises(TagspreadError, match=r"person_train\.txt line 2 is '.*'; a image's name and 1, 0 or -1"):
         read_voc(tmp_path, "train")
 
 
@@ -104,7 +104,7 @@ def test_the_real_voc2012():
     ("text", "words"),
     [
         (b"PK\x03\x04\xff\xfe\xff", r"cat_train\.txt cannot be read as text"),
-        (b"", "names no picture"),
+        (b"", "names no image"),
         (b"a 1\na -1\n", r"cat_train\.txt line 2 contradicts an earlier line about 'a'"),
         (b"../../secret 1\n", r"line 1 names '\.\./\.\./secret'; a plain name"),
     ],

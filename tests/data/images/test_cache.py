@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tagspread.data.images import cache as module
-from tagspread.data.images.cache import PictureCache
+from tagspread.data.images.cache import ImageCache
 from tagspread.data.images.decode import decode, decode_all
 from tagspread.errors import TagspreadError
 
@@ -21,7 +21,7 @@ def paths(tmp_path):
     rng = np.random.default_rng(1)
     made = []
     for k in range(5):
-        made.append(tmp_path / f"picture {k} é.png")
+        made.append(tmp_path / f"image {k} é.png")
         Image.fromarray(rng.integers(0, 256, (9, 7, 3), dtype=np.uint8)).save(made[-1])
     return made
 
@@ -41,51 +41,51 @@ def decoded(monkeypatch):
 
 def check(cache, slots, paths):
     for slot, path in zip(slots, paths, strict=True):
-        np.testing.assert_array_equal(cache.pictures[slot], decode(path, cache.size))
+        np.testing.assert_array_equal(cache.images[slot], decode(path, cache.size))
 
 
 def test_each_file_is_decoded_once_over_all_runs(tmp_path, paths, decoded):
     folder = tmp_path / "new" / "cache"
-    cache = PictureCache(folder, SIZE)
-    assert cache.pictures.shape == (0, 3, SIZE, SIZE)
+    cache = ImageCache(folder, SIZE)
+    assert cache.images.shape == (0, 3, SIZE, SIZE)
     slots, broken = cache.add([*paths[:3], paths[0]])
     assert slots.tolist() == [0, 1, 2, 0]
     assert broken == []
     assert len(decoded) == 3
     check(cache, slots[:3], paths[:3])
-    again = PictureCache(folder, SIZE)
+    again = ImageCache(folder, SIZE)
     assert len(again) == 3
     slots, _ = again.add(paths[::-1])
     assert decoded[3:] == [paths[4].name, paths[3].name]
     check(again, slots, paths[::-1])
     check(cache, cache.add(paths)[0], paths)  # an older object sees what another one added
     assert len(decoded) == 5
-    assert isinstance(again.pictures, np.memmap)
-    assert not again.pictures.flags.writeable
+    assert isinstance(again.images, np.memmap)
+    assert not again.images.flags.writeable
     assert sorted(path.name for path in folder.iterdir()) == ["tagspread-6.json", "tagspread-6.u8"]
 
 
 def test_relative_paths_are_the_same_files(tmp_path, paths, decoded, monkeypatch):
-    PictureCache(tmp_path, SIZE).add(paths)
+    ImageCache(tmp_path, SIZE).add(paths)
     monkeypatch.chdir(tmp_path)
-    PictureCache(".", SIZE).add([path.name for path in paths])
+    ImageCache(".", SIZE).add([path.name for path in paths])
     assert len(decoded) == 5
 
 
 def test_a_changed_file_is_decoded_again(tmp_path, paths, decoded):
-    cache = PictureCache(tmp_path / "cache", SIZE)
+    cache = ImageCache(tmp_path / "cache", SIZE)
     cache.add(paths)
     Image.new("RGB", (3, 3), "red").save(paths[2])
     os.utime(paths[3], ns=(1, 1))  # the same bytes, but who could know that
-    slots, _ = PictureCache(tmp_path / "cache", SIZE).add(paths)
+    slots, _ = ImageCache(tmp_path / "cache", SIZE).add(paths)
     assert decoded[5:] == [paths[2].name, paths[3].name]
-    check(PictureCache(tmp_path / "cache", SIZE), slots, paths)
+    check(ImageCache(tmp_path / "cache", SIZE), slots, paths)
 
 
 def test_broken_files_have_no_slot(tmp_path, paths, decoded):
     paths[1].write_bytes(paths[1].read_bytes()[:60])
     listed = [paths[0], paths[1], tmp_path / "missing.png", paths[2], paths[1], tmp_path]
-    cache = PictureCache(tmp_path / "cache", SIZE)
+    cache = ImageCache(tmp_path / "cache", SIZE)
     slots, broken = cache.add(listed)
     assert slots.tolist() == [0, -1, -1, 1, -1, -1]
     assert [(one.index, one.path) for one in broken] == [(k, listed[k]) for k in (1, 2, 4, 5)]
@@ -101,7 +101,7 @@ def test_broken_files_have_no_slot(tmp_path, paths, decoded):
 def test_several_chunks_and_progress(tmp_path, paths, monkeypatch):
     monkeypatch.setattr(module, "BYTES_AT_ONCE", 2 * 3 * SIZE * SIZE)
     monkeypatch.setattr(module, "SAVE_EVERY", 1)
-    cache, seen = PictureCache(tmp_path / "cache", SIZE), []
+    cache, seen = ImageCache(tmp_path / "cache", SIZE), []
     cache.add(paths[:1])
     check(cache, cache.add(paths, lambda *counts: seen.append(counts), workers=1)[0], paths)
     assert seen == [(k, 5) for k in (2, 3, 4, 5)]
@@ -110,14 +110,14 @@ def test_several_chunks_and_progress(tmp_path, paths, monkeypatch):
 
 
 def test_a_crash_leaves_a_usable_cache(tmp_path, paths, decoded, monkeypatch):
-    cache = PictureCache(tmp_path / "cache", SIZE)
+    cache = ImageCache(tmp_path / "cache", SIZE)
     cache.add(paths[:2])
-    with monkeypatch.context() as crash:  # the pictures are written, but the index is not
+    with monkeypatch.context() as crash:  # the images are written, but the index is not
         crash.setattr(cache, "_save", lambda data: None)
         cache.add(paths[2:])
     (tmp_path / "cache" / "tagspread-6.json.new").write_text("half an ind")
     assert cache.data_file.stat().st_size == 5 * 3 * SIZE * SIZE
-    again = PictureCache(tmp_path / "cache", SIZE)
+    again = ImageCache(tmp_path / "cache", SIZE)
     assert len(again) == 2
     slots, _ = again.add([paths[4], *paths[:4]])
     assert slots.tolist() == [2, 0, 1, 3, 4]
@@ -133,16 +133,16 @@ def test_an_interruption_keeps_what_was_decoded(tmp_path, paths, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        PictureCache(tmp_path / "cache", SIZE).add(paths, stop)
-    assert len(PictureCache(tmp_path / "cache", SIZE)) == 2
+        ImageCache(tmp_path / "cache", SIZE).add(paths, stop)
+    assert len(ImageCache(tmp_path / "cache", SIZE)) == 2
 
 
 def test_two_sizes_side_by_side_and_other_files_untouched(tmp_path, paths):
     (tmp_path / "tagspread.json").write_text("mine")
-    small, large = PictureCache(tmp_path, 4), PictureCache(tmp_path, 12)
+    small, large = ImageCache(tmp_path, 4), ImageCache(tmp_path, 12)
     check(small, small.add(paths)[0], paths)
     check(large, large.add(paths[:2])[0], paths[:2])
-    assert (len(PictureCache(tmp_path, 4)), len(PictureCache(tmp_path, 12))) == (5, 2)
+    assert (len(ImageCache(tmp_path, 4)), len(ImageCache(tmp_path, 12))) == (5, 2)
     assert (tmp_path / "tagspread.json").read_text() == "mine"
 
 
@@ -181,12 +181,12 @@ def damage(cache, kind):
     ],
 )
 def test_damaged_or_foreign_caches_are_refused_and_left_alone(tmp_path, paths, kind, message):
-    cache = PictureCache(tmp_path / "cache", SIZE)
+    cache = ImageCache(tmp_path / "cache", SIZE)
     cache.add(paths)
     damage(cache, kind)
     before = {path.name: path.read_bytes() for path in cache.folder.iterdir()}
     with pytest.raises(TagspreadError, match=message) as caught:
-        PictureCache(tmp_path / "cache", SIZE)
+        ImageCache(tmp_path / "cache", SIZE)
     assert "Delete tagspread-6.u8 and tagspread-6.json" in str(caught.value)
     assert before == {path.name: path.read_bytes() for path in cache.folder.iterdir()}
 
@@ -195,22 +195,22 @@ def test_a_folder_that_cannot_be_written_is_found_before_work(tmp_path, paths, d
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below", "/proc/nowhere"):
         with pytest.raises(TagspreadError, match="cannot be written or read"):
-            PictureCache(folder, SIZE)
-    cache = PictureCache(tmp_path / "cache", SIZE)
+            ImageCache(folder, SIZE)
+    cache = ImageCache(tmp_path / "cache", SIZE)
     cache.add(paths[:2])
     decoded.clear()
     monkeypatch.setattr(os, "access", lambda *_: False)  # the tests may run as root, who may do anything
-    assert PictureCache(tmp_path / "cache", SIZE).add(paths[:2])[0].tolist() == [0, 1]  # reading suffices
+    assert ImageCache(tmp_path / "cache", SIZE).add(paths[:2])[0].tolist() == [0, 1]  # reading suffices
     with pytest.raises(TagspreadError, match="permission denied"):
         cache.add(paths)
     assert decoded == []
 
 
 def test_a_full_disk_is_found_before_work(tmp_path, paths, decoded, monkeypatch):
-    cache = PictureCache(tmp_path / "cache", SIZE)
+    cache = ImageCache(tmp_path / "cache", SIZE)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=500))
-    with pytest.raises(TagspreadError, match=r"0\.0 GB more for 5 pictures"):
+    with pytest.raises(TagspreadError, match=r"0\.0 GB more for 5 images"):
         cache.add(paths)
     assert decoded == []
     assert cache.add(paths[:2])[0].tolist() == [0, 1]
@@ -218,22 +218,22 @@ def test_a_full_disk_is_found_before_work(tmp_path, paths, decoded, monkeypatch)
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_disk_that_fills_up_meanwhile(tmp_path, paths):
-    cache = PictureCache(tmp_path / "cache", SIZE)
+    cache = ImageCache(tmp_path / "cache", SIZE)
     cache.data_file.unlink()
     cache.data_file.symlink_to("/dev/full")
     with pytest.raises(TagspreadError, match="no space left"):
         cache.add(paths)
-    assert len(PictureCache(tmp_path / "cache", SIZE)) == 0
+    assert len(ImageCache(tmp_path / "cache", SIZE)) == 0
 
 
 def test_several_writers_fill_one_cache(tmp_path, paths, decoded):
     parts = [paths[:4], paths[2:][::-1], paths[1:], paths]
     with ThreadPoolExecutor(8) as pool:  # all at once, where there is none yet
-        assert all(len(cache) == 0 for cache in pool.map(lambda _: PictureCache(tmp_path / "new", SIZE), range(64)))
-    caches = [PictureCache(tmp_path / "cache", SIZE) for _ in parts]  # a lock knows files, not processes
+        assert all(len(cache) == 0 for cache in pool.map(lambda _: ImageCache(tmp_path / "new", SIZE), range(64)))
+    caches = [ImageCache(tmp_path / "cache", SIZE) for _ in parts]  # a lock knows files, not processes
     with ThreadPoolExecutor(len(parts)) as pool:
         slots = list(pool.map(lambda cache, part: cache.add(part)[0], caches, parts))
     assert sorted(decoded) == [path.name for path in paths]
     for cache, found, part in zip(caches, slots, parts, strict=True):
         check(cache, found, part)
-    assert len(PictureCache(tmp_path / "cache", SIZE)) == 5
+    assert len(ImageCache(tmp_path / "cache", SIZE)) == 5

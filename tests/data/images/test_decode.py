@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 from tagspread.data.images import decode as module
-from tagspread.data.images.decode import Broken, UnreadablePicture, decode, decode_all
+from tagspread.data.images.decode import Broken, UnreadableImage, decode, decode_all
 from tagspread.errors import TagspreadError
 
 RNG = np.random.default_rng(0)
-# four colours, one per quarter: no turn or reflection leaves it as it is
+# four colors, one per quarter: no turn or reflection leaves it as it is
 QUARTERS = np.repeat(np.repeat(np.array([[[250, 10, 20], [30, 240, 40]], [[5, 15, 230], [200, 190, 0]]]), 4, 0), 4, 1)
 QUARTERS = QUARTERS.astype(np.uint8)
 
@@ -26,7 +26,7 @@ def saved(path, image, **options):
 
 
 def rows_columns(path, size):
-    """Height x width x 3, the way people think of pictures."""
+    """Height x width x 3, the way people think of images."""
     found = decode(path, size)
     assert found.dtype == np.uint8
     assert found.shape == (3, size, size)
@@ -85,21 +85,21 @@ def test_jpeg_orientation_and_damaged_exif(tmp_path):
         assert decode(path, 8).shape == (3, 8, 8)
 
 
-def test_grey_modes(tmp_path):
-    grey = np.arange(64, dtype=np.uint8).reshape(8, 8) * 4
+def test_gray_modes(tmp_path):
+    gray = np.arange(64, dtype=np.uint8).reshape(8, 8) * 4
     for name, image in {
-        "grey": Image.fromarray(grey),
-        "alpha": Image.merge("LA", [Image.fromarray(grey), Image.new("L", (8, 8), 255)]),
+        "gray": Image.fromarray(gray),
+        "alpha": Image.merge("LA", [Image.fromarray(gray), Image.new("L", (8, 8), 255)]),
     }.items():
         found = rows_columns(saved(tmp_path / f"{name}.png", image), 8)
-        np.testing.assert_array_equal(found, grey[..., None].repeat(3, 2))
-    bits = grey > 100
+        np.testing.assert_array_equal(found, gray[..., None].repeat(3, 2))
+    bits = gray > 100
     found = rows_columns(saved(tmp_path / "bits.png", Image.fromarray(bits)), 8)
     np.testing.assert_array_equal(found[..., 0], bits * np.uint8(255))
 
 
 @pytest.mark.parametrize("kind", ["png", "tiff", "pgm"])
-def test_16_bit_grey_is_scaled_not_cut_off(tmp_path, kind):
+def test_16_bit_gray_is_scaled_not_cut_off(tmp_path, kind):
     ramp = np.linspace(0, 65535, 64).round().astype(np.uint16).reshape(8, 8)
     path = tmp_path / f"ramp.{kind}"
     if kind == "pgm":
@@ -120,20 +120,20 @@ def test_wide_integers_and_floats(tmp_path):
     bytes_ = Image.fromarray(np.array([[0, 51.2], [255, 1.6]], np.float32))
     assert decode(saved(tmp_path / "bytes.tiff", bytes_), 2)[2].tolist() == [[0, 51], [255, 2]]
     for bad in (np.array([[70000]], np.int32), np.array([[-1]], np.int32), np.array([[np.nan]], np.float32)):
-        with pytest.raises(UnreadablePicture, match="grey values go from"):
+        with pytest.raises(UnreadableImage, match="gray values go from"):
             decode(saved(tmp_path / "bad.tiff", Image.fromarray(bad)), 1)
 
 
 def test_palette_with_and_without_transparency(tmp_path):
     image = Image.fromarray(np.array([[0, 1], [2, 3]], np.uint8), "L").convert("P")
     image.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255, 9, 9, 9])
-    colours = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [9, 9, 9]]
+    colors = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [9, 9, 9]]
     plain = rows_columns(saved(tmp_path / "plain.png", image), 2)
-    assert plain.reshape(4, 3).tolist() == colours
+    assert plain.reshape(4, 3).tolist() == colors
     one = rows_columns(saved(tmp_path / "one.png", image, transparency=1), 2)
-    assert one.reshape(4, 3).tolist() == [colours[0], [255] * 3, *colours[2:]]
+    assert one.reshape(4, 3).tolist() == [colors[0], [255] * 3, *colors[2:]]
     several = rows_columns(saved(tmp_path / "several.png", image, transparency=bytes([0, 255, 0, 255])), 2)
-    assert several.reshape(4, 3).tolist() == [[255] * 3, colours[1], [255] * 3, colours[3]]
+    assert several.reshape(4, 3).tolist() == [[255] * 3, colors[1], [255] * 3, colors[3]]
 
 
 def test_transparent_pixels_lie_on_white(tmp_path):
@@ -143,19 +143,19 @@ def test_transparent_pixels_lie_on_white(tmp_path):
     np.testing.assert_allclose(found, pixels[..., :3] * alpha + 255 * (1 - alpha), atol=1)
     keyed = saved(tmp_path / "key.png", Image.fromarray(pixels[..., :3]), transparency=(0, 0, 0))
     assert rows_columns(keyed, 2)[1, 0].tolist() == [255] * 3
-    grey = Image.merge("LA", [Image.new("L", (1, 1), 7), Image.new("L", (1, 1), 0)])
-    assert decode(saved(tmp_path / "grey.png", grey), 1).ravel().tolist() == [255] * 3
+    gray = Image.merge("LA", [Image.new("L", (1, 1), 7), Image.new("L", (1, 1), 0)])
+    assert decode(saved(tmp_path / "gray.png", gray), 1).ravel().tolist() == [255] * 3
 
 
 @pytest.mark.parametrize(
-    ("ink", "colour"),
+    ("ink", "color"),
     [((0, 0, 0, 0), (255, 255, 255)), ((255, 0, 0, 0), (0, 255, 255)), ((0, 255, 0, 0), (255, 0, 255))],
 )
-def test_cmyk(tmp_path, ink, colour):
+def test_cmyk(tmp_path, ink, color):
     image = Image.new("CMYK", (16, 16), ink)
-    assert decode(saved(tmp_path / "ink.tiff", image), 4)[:, 2, 2].tolist() == list(colour)
+    assert decode(saved(tmp_path / "ink.tiff", image), 4)[:, 2, 2].tolist() == list(color)
     as_jpeg = decode(saved(tmp_path / "ink.jpg", image, quality=100), 4)[:, 2, 2]  # Adobe stores these inverted
-    np.testing.assert_allclose(as_jpeg.astype(int), colour, atol=3)
+    np.testing.assert_allclose(as_jpeg.astype(int), color, atol=3)
 
 
 def test_ycbcr(tmp_path):
@@ -166,7 +166,7 @@ def test_ycbcr(tmp_path):
 
 
 def test_first_frame_of_an_animation(tmp_path):
-    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue")]
+    frames = [Image.new("RGB", (4, 4), color) for color in ("red", "blue")]
     for kind in ("gif", "png", "webp"):
         options = {"lossless": True} if kind == "webp" else {}
         path = saved(tmp_path / f"moving.{kind}", frames[0], save_all=True, append_images=frames[1:], **options)
@@ -196,16 +196,16 @@ def test_truncated_files_are_refused(tmp_path, kind, share):
     path.write_bytes(whole)
     decode(path, 8)
     path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(UnreadablePicture) as caught:
+    with pytest.raises(UnreadableImage) as caught:
         decode(path, 8)
     assert caught.value.path == path
     assert str(path) in str(caught.value)
     assert caught.value.reason in str(caught.value)
 
 
-def test_what_is_no_picture_is_refused(tmp_path):
+def test_what_is_no_image_is_refused(tmp_path):
     (tmp_path / "empty.jpg").touch()
-    (tmp_path / "text.jpg").write_text("not a picture")
+    (tmp_path / "text.jpg").write_text("not a image")
     (tmp_path / "folder.jpg").mkdir()
     (tmp_path / "drawing.jpg").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
     os.mkfifo(tmp_path / "pipe.jpg")
@@ -213,7 +213,7 @@ def test_what_is_no_picture_is_refused(tmp_path):
     (tmp_path / "bomb.jpg").write_bytes(bomb[:18] + struct.pack("<ii", 50_000, 50_000) + bomb[26:])
     reasons = {
         "empty": "the file is empty",
-        "text": "no picture format",
+        "text": "no image format",
         "folder": "a directory",
         "drawing": "a drawing",
         "pipe": "no ordinary file",
@@ -222,13 +222,13 @@ def test_what_is_no_picture_is_refused(tmp_path):
         "null\0": "null",
     }
     for name, reason in reasons.items():
-        with pytest.raises(UnreadablePicture, match=reason):
+        with pytest.raises(UnreadableImage, match=reason):
             decode(tmp_path / f"{name}.jpg", 8)
 
 
 def test_the_error_survives_being_sent_between_processes():
-    error = pickle.loads(pickle.dumps(UnreadablePicture("a.jpg", "no good")))
-    assert (error.reason, str(error)) == ("no good", str(UnreadablePicture("a.jpg", "no good")))
+    error = pickle.loads(pickle.dumps(UnreadableImage("a.jpg", "no good")))
+    assert (error.reason, str(error)) == ("no good", str(UnreadableImage("a.jpg", "no good")))
 
 
 def test_many_files_and_the_broken_ones_in_order(tmp_path, monkeypatch):

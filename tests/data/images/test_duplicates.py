@@ -21,19 +21,19 @@ from tagspread.errors import TagspreadError
 
 
 def scene(seed, size=(160, 120)):
-    """A soft picture of large shapes, as photographs are, different for every seed."""
+    """A soft image of large shapes, as photographs are, different for every seed."""
     noise = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
     return Image.fromarray(noise).resize(size, Image.Resampling.BICUBIC).filter(ImageFilter.GaussianBlur(1))
 
 
-def thumbs_of(tmp_path, pictures):
+def thumbs_of(tmp_path, images):
     out = []
-    for k, picture in enumerate(pictures):
-        file = tmp_path / f"{k}.{'jpg' if isinstance(picture, tuple) else 'png'}"
-        if isinstance(picture, tuple):
-            picture[0].save(file, quality=picture[1])
+    for k, image in enumerate(images):
+        file = tmp_path / f"{k}.{'jpg' if isinstance(image, tuple) else 'png'}"
+        if isinstance(image, tuple):
+            image[0].save(file, quality=image[1])
         else:
-            picture.save(file)
+            image.save(file)
         out.append(decode(file, SIDE))
     return thumbnails(np.stack(out))
 
@@ -46,19 +46,19 @@ def test_copies_are_found_after_resizing_and_compressing(tmp_path, seed):
     assert [group.tolist() for group in groups(pairs, len(copies))] == [list(range(len(copies)))]
 
 
-def test_different_pictures_are_not(tmp_path):
+def test_different_images_are_not(tmp_path):
     rng = np.random.default_rng(0)
     noise = [Image.fromarray(rng.integers(0, 256, (60, 60, 3), dtype=np.uint8)) for _ in range(40)]
     different = [scene(seed) for seed in range(60)] + noise
     assert len(lookalikes(thumbs_of(tmp_path, different))) == 0
 
 
-def test_same_shapes_in_other_colours_and_flat_pictures_are_not(tmp_path):
-    grey = np.linspace(0, 200, 90, dtype=np.uint8)
-    ramp = np.tile(grey, (90, 1))
+def test_same_shapes_in_other_colors_and_flat_images_are_not(tmp_path):
+    gray = np.linspace(0, 200, 90, dtype=np.uint8)
+    ramp = np.tile(gray, (90, 1))
     red, blue = (np.zeros((90, 90, 3), dtype=np.uint8) for _ in range(2))
     red[..., 0] = blue[..., 2] = ramp
-    flat = [Image.new("RGB", (50, 50), colour) for colour in ("black", "white", "red")]
+    flat = [Image.new("RGB", (50, 50), color) for color in ("black", "white", "red")]
     thumbs = thumbs_of(tmp_path, [Image.fromarray(red), Image.fromarray(blue), *flat])
     assert np.array_equal(*fingerprints(thumbs)[0][:2])
     assert len(lookalikes(thumbs)) == 0
@@ -86,7 +86,7 @@ def brute(prints, near):
 )
 def test_close_pairs_as_by_brute_force(numbers, variants, near):
     some = {*numbers}
-    for index, bits in variants:  # neighbours of what is there, or nothing would be close
+    for index, bits in variants:  # neighbors of what is there, or nothing would be close
         some.add(numbers[index % len(numbers)] ^ sum(1 << bit for bit in bits))
     prints = np.array(sorted(some), dtype=np.uint64)
     assert close_pairs(prints, near).tolist() == brute(prints, near)
@@ -115,7 +115,7 @@ def test_same_bytes_only_among_equal_keys(tmp_path):
     assert len(same_bytes(files, [len(content) for content in contents])) == 2
 
 
-def test_a_mirrored_picture_is_another(tmp_path):
+def test_a_mirrored_image_is_another(tmp_path):
     one = scene(3)
     assert len(lookalikes(thumbs_of(tmp_path, [one, one.transpose(Image.Transpose.FLIP_LEFT_RIGHT)]))) == 0
 

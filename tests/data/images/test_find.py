@@ -1,6 +1,6 @@
 import pytest
 
-from tagspread.data.images.find import SUFFIXES, find_pictures
+from tagspread.data.images.find import SUFFIXES, find_images
 from tagspread.errors import TagspreadError
 
 
@@ -13,15 +13,15 @@ def write(top, *names):
 
 
 def found(top):
-    return [path.relative_to(top).as_posix() for path in find_pictures(top)]
+    return [path.relative_to(top).as_posix() for path in find_images(top)]
 
 
-def test_all_pictures_below_a_folder_sorted(tmp_path):
+def test_all_images_below_a_folder_sorted(tmp_path):
     write(tmp_path, "b.jpg", "a.PNG", "sub/deeper/c.JPeG", "sub/a.jpg", "sub-1/z.webp", "été/砂.jpg", "two.dots.jpg")
     write(tmp_path, "notes.txt", "jpg", "a.jpg.part", "sub/labels.csv", "no_suffix")
     expected = ["a.PNG", "b.jpg", "sub/a.jpg", "sub/deeper/c.JPeG", "sub-1/z.webp", "two.dots.jpg", "été/砂.jpg"]
     assert found(tmp_path) == expected
-    assert find_pictures(str(tmp_path)) == sorted(find_pictures(tmp_path))
+    assert find_images(str(tmp_path)) == sorted(find_images(tmp_path))
 
 
 def test_every_suffix(tmp_path):
@@ -31,12 +31,12 @@ def test_every_suffix(tmp_path):
 
 
 def test_hidden_files_and_folders_are_left_out(tmp_path):
-    top = write(tmp_path / ".pictures", "a.jpg", "._a.jpg", ".b.jpg", ".thumbnails/a.jpg", "sub/.trash/deep/c.jpg")
+    top = write(tmp_path / ".images", "a.jpg", "._a.jpg", ".b.jpg", ".thumbnails/a.jpg", "sub/.trash/deep/c.jpg")
     assert found(top) == ["a.jpg"]  # but the folder itself may be hidden
 
 
 def test_links(tmp_path):
-    top = write(tmp_path / "pictures", "sub/a.jpg")
+    top = write(tmp_path / "images", "sub/a.jpg")
     elsewhere = write(tmp_path / "elsewhere", "b.jpg", "c.jpg")
     (top / "sub" / "loop").symlink_to(top)
     (top / "loop.jpg").symlink_to(top)  # a folder, whatever it is called
@@ -47,18 +47,18 @@ def test_links(tmp_path):
     assert found(tmp_path / "top") == ["link.jpg", "sub/a.jpg"]  # the folder itself may be a link
 
 
-def test_a_folder_called_like_a_picture_and_an_empty_folder(tmp_path):
+def test_a_folder_called_like_a_image_and_an_empty_folder(tmp_path):
     write(tmp_path, "album.jpg/a.jpg")
     (tmp_path / "empty").mkdir()
     assert found(tmp_path) == ["album.jpg/a.jpg"]
-    assert find_pictures(tmp_path / "empty") == []
+    assert find_images(tmp_path / "empty") == []
 
 
 @pytest.mark.parametrize("name", ["nowhere", "file.jpg"])
 def test_bad_input(tmp_path, name):
     write(tmp_path, "file.jpg")
-    with pytest.raises(TagspreadError, match=f"{name} is no folder; give the folder with the pictures"):
-        find_pictures(tmp_path / name)
+    with pytest.raises(TagspreadError, match=f"{name} is no folder; give the folder with the images"):
+        find_images(tmp_path / name)
 
 
 def test_a_hundred_thousand_files(tmp_path, monkeypatch):
@@ -68,7 +68,7 @@ def test_a_hundred_thousand_files(tmp_path, monkeypatch):
             yield f"{top}/{k:03}", [], [f"{n:04}.{'txt' if n % 10 == 9 else 'jpg'}" for n in reversed(range(1000))]
 
     monkeypatch.setattr("tagspread.data.images.find.os.walk", walk)
-    pictures = find_pictures(tmp_path)
-    assert len(pictures) == 90_000
-    assert (pictures[0], pictures[-1]) == (tmp_path / "000/0000.jpg", tmp_path / "099/0998.jpg")
-    assert pictures == sorted(pictures)
+    images = find_images(tmp_path)
+    assert len(images) == 90_000
+    assert (images[0], images[-1]) == (tmp_path / "000/0000.jpg", tmp_path / "099/0998.jpg")
+    assert images == sorted(images)

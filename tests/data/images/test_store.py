@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from tagspread.data.images import store as module
-from tagspread.data.images.cache import PictureCache
+from tagspread.data.images.cache import ImageCache
 from tagspread.data.images.decode import decode
 from tagspread.data.images.store import DiskStore, Store, TensorStore, open_store, prefetch
 from tagspread.errors import TagspreadError
@@ -50,11 +50,11 @@ def test_in_memory(tmp_path, paths, monkeypatch, device, cached, chunk):
     np.testing.assert_array_equal(found.cpu().numpy(), expected(paths))
     assert not store.batch(np.array([3])).any()
     assert store.batch(np.array([], dtype=np.int64)).shape == (0, 3, SIZE, SIZE)
-    assert store.describe() == "7 pictures, 756 bytes, " + ("in memory" if device == "cpu" else "on the GPU")
+    assert store.describe() == "7 images, 756 bytes, " + ("in memory" if device == "cpu" else "on the GPU")
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_small_budget_sends_pictures_to_disk(tmp_path, paths, device):
+def test_a_small_budget_sends_images_to_disk(tmp_path, paths, device):
     store, broken = open_store(paths, SIZE, device, cache=tmp_path / "cache", budget=7 * BYTES - 1)
     assert isinstance(store, DiskStore)
     assert (store.placement, len(store), [one.index for one in broken]) == ("disk", 7, [3])
@@ -63,26 +63,26 @@ def test_a_small_budget_sends_pictures_to_disk(tmp_path, paths, device):
     np.testing.assert_array_equal(found.cpu().numpy(), expected(paths))
     assert not store.batch(np.array([3, 3])).any()
     assert store.batch(np.array([], dtype=np.int64)).shape == (0, 3, SIZE, SIZE)
-    assert store.describe() == "7 pictures, 756 bytes, read from disk batch by batch"
+    assert store.describe() == "7 images, 756 bytes, read from disk batch by batch"
     roomy, _ = open_store(paths, SIZE, device, cache=tmp_path / "cache", budget=7 * BYTES)
     assert roomy.placement != "disk"
 
 
 def test_the_disk_is_read_from_front_to_back(paths, tmp_path):
     class Recording:
-        def __init__(self, pictures):
-            self.pictures, self.shape, self.asked = pictures, pictures.shape, []
+        def __init__(self, images):
+            self.images, self.shape, self.asked = images, images.shape, []
 
         def __len__(self):
-            return len(self.pictures)
+            return len(self.images)
 
         def __getitem__(self, slot):
             self.asked.append(int(slot))
-            return self.pictures[slot]
+            return self.images[slot]
 
-    cache = PictureCache(tmp_path / "cache", SIZE)
+    cache = ImageCache(tmp_path / "cache", SIZE)
     slots, _ = cache.add(paths[::-1])
-    recording = Recording(cache.pictures)
+    recording = Recording(cache.images)
     store = DiskStore(recording, slots[::-1], "cpu")  # type: ignore[arg-type]
     np.testing.assert_array_equal(store.batch(ROWS).numpy(), expected(paths))
     assert recording.asked == sorted(recording.asked)
@@ -93,7 +93,7 @@ def test_no_room_and_no_cache(paths, monkeypatch):
     with pytest.raises(TagspreadError) as caught:
         open_store(paths, SIZE, "cpu", budget=300)
     message = str(caught.value)
-    for part in ("7 pictures of 6 x 6 pixels", "756 bytes", "300 bytes", "cache=DIR", "image_size"):
+    for part in ("7 images of 6 x 6 pixels", "756 bytes", "300 bytes", "cache=DIR", "image_size"):
         assert part in message
     monkeypatch.setattr(module, "usable_memory", lambda *_: int(0.6 * 10**9))
     with pytest.raises(TagspreadError, match=r"need 1\.0 GB, but 0\.6 GB are to be had"):
@@ -125,8 +125,8 @@ def test_wrong_rows_slots_and_items(tmp_path, paths):
             with pytest.raises(TagspreadError, match="indices from 0 to 3"):
                 store.batch(rows)
     for slots in ([0, 4], [-2]):
-        with pytest.raises(TagspreadError, match="there are 4 pictures"):
-            DiskStore(disk.pictures, np.array(slots), "cpu")
+        with pytest.raises(TagspreadError, match="there are 4 images"):
+            DiskStore(disk.images, np.array(slots), "cpu")
     with pytest.raises(TagspreadError, match=r"items have shape \(3,\)"):
         TensorStore(np.zeros(3), "cpu")
     assert len(open_store([], SIZE, "cpu")[0]) == 0

@@ -36,7 +36,7 @@ def test_which_column_is_what(read):
         ({"layout": "long"}, "which column holds the tags \\('sea', 'sand'\\)"),
         ({"layout": "lnog"}, "layout is 'lnog'.*Did you mean 'long'"),
         ({"layout": "wide", "tags_column": "sea"}, "tags_column is 'sea', but layout is 'wide'"),
-        ({"ignore": ["sea", "sand"]}, "has no column beside the picture's"),
+        ({"ignore": ["sea", "sand"]}, "has no column beside the image's"),
     ],
 )
 def test_wrong_options(read, options, words):
@@ -54,9 +54,9 @@ def test_blank_rows_as_spreadsheets_leave_them(read):
 
 
 def test_absolute_paths_into_the_folder(tmp_path):
-    (tmp_path / "labels.csv").write_text(f"file,tags\n{tmp_path}/pictures/sub/a.jpg,x\nsub/a.jpg,y\n")
-    table = read_table(tmp_path / "labels.csv", tmp_path / "pictures")
-    assert (table.paths, table.y.tolist()) == ((tmp_path / "pictures/sub/a.jpg",), [[1, 1]])
+    (tmp_path / "labels.csv").write_text(f"file,tags\n{tmp_path}/images/sub/a.jpg,x\nsub/a.jpg,y\n")
+    table = read_table(tmp_path / "labels.csv", tmp_path / "images")
+    assert (table.paths, table.y.tolist()) == ((tmp_path / "images/sub/a.jpg",), [[1, 1]])
 
 
 def test_parquet(tmp_path, monkeypatch):

@@ -52,7 +52,7 @@ def test_csv(read):
         ('{"file_name": "a.jpg", "tags": ["x"]}\n\n{"file_name":\n', "metadata.jsonl line 3 is not JSON"),
         ("[]\n", "line 1 is no JSON object"),
         ([{"file": "a.jpg", "tags": ["x"]}], "no column 'file_name', only 'file', 'tags'"),
-        ([{"file_name": "a.jpg", "tags": ["x"]}, {"tags": ["x"]}], "line 2 names no picture"),
+        ([{"file_name": "a.jpg", "tags": ["x"]}, {"tags": ["x"]}], "line 2 names no image"),
         ([{"file_name": "/etc/a.jpg", "tags": ["x"]}], "line 1 names '/etc/a.jpg', which leads out"),
         ([{"file_name": "a.jpg", "tags": {"bbox": []}}], "line 1 holds {'bbox': []}, where a list of tags is expected"),
         ([{"file_name": "a.jpg", "tags": [["x"]]}], "line 1 holds [['x']]"),

@@ -19,12 +19,12 @@ def images(tmp_path):
     return folder
 
 
-def task(picture, *answers, key="image", **more):
+def task(image, *answers, key="image", **more):
     """A task as the JSON export has it: ``answers`` are lists of ticked tags, None for a skipped one."""
     annotations = [
         {"id": 1, "was_cancelled": tags is None, "result": [result(tags)] if tags else []} for tags in answers
     ]
-    return {"id": 7, "data": {key: picture}, "annotations": annotations, "predictions": [], **more}
+    return {"id": 7, "data": {key: image}, "annotations": annotations, "predictions": [], **more}
 
 
 def result(tags, name="tags"):
@@ -45,7 +45,7 @@ def test_json(tmp_path, images):
     tasks = [
         task("/data/local-files/?d=a%20b.jpg", ["sea", "sand"]),
         task("/data/local-files/?d=photos/sub/a%20b.jpg", []),  # looked at: nothing is on it
-        task("https://example.com/pictures/c.jpg?x=1", ["sea"], None),  # the second was skipped
+        task("https://example.com/images/c.jpg?x=1", ["sea"], None),  # the second was skipped
         task("/data/upload/3/0a1b2c3d-d.jpg"),  # nobody looked
     ]
     table = read(tmp_path, tasks, images)
@@ -67,7 +67,7 @@ def test_what_nobody_can_find_stays_as_it_is(tmp_path, images):
 
 def test_the_name_that_tagspread_gave_wins_over_the_address(tmp_path, images):
     one = task("/data/local-files/?d=c.jpg", ["sea"])
-    one["data"]["picture"] = "sub/d.jpg"
+    one["data"]["file_name"] = "sub/d.jpg"
     assert as_dict(read(tmp_path, [one], images), images) == {"sub/d.jpg": [1]}
 
 
@@ -138,10 +138,10 @@ def test_csv_with_a_column_too_many(tmp_path, images):
         ([{"data": {"image": "c.jpg"}, "predictions": []}], "holds no annotations; import it into Label Studio"),
         ([task("c.jpg")], "holds no annotation that was submitted"),
         ([task("c.jpg", [])], "names no tag at all"),
-        ([task("c.jpg", ["sea"], data={"text": "hello"})], "task 1 names no picture; say where .* image_column"),
+        ([task("c.jpg", ["sea"], data={"text": "hello"})], "task 1 names no image; say where .* image_column"),
         ([task("c.jpg", ["sea"], data=None)], "task 1 is not as Label Studio writes one"),
         ([task("c.jpg", ["sea"], annotations=[3])], "task 1 is not as Label Studio writes one"),
-        ([task("../c.jpg", ["sea"], data={"picture": "../c.jpg"})], "leads out of the pictures' folder"),
+        ([task("../c.jpg", ["sea"], data={"file_name": "../c.jpg"})], "leads out of the images' folder"),
         ([task("c.jpg", ["sea"]), task("c.jpg", [{"odd": 1}])], "task 2 holds .*odd.* where choices are expected"),
     ],
 )
@@ -163,7 +163,7 @@ def test_a_table_that_only_looks_a_little_alike_is_read_as_ever(tmp_path, images
     assert np.array_equal(table.y, [[1]])
 
 
-def test_the_ledger_of_a_run_is_no_table_of_labels(tmp_path, images):
+def test_the_pseudo_labels_of_a_run_is_no_table_of_labels(tmp_path, images):
     (tmp_path / "pseudo_labels.csv").write_text("image,tag,target,score,rank,flips\nc.jpg,sea,1,0.9,1,0\n")
-    with pytest.raises(ValueError, match="took its untagged pictures for, not labels that a person gave"):
+    with pytest.raises(ValueError, match="took its untagged images for, not labels that a person gave"):
         read_table(tmp_path / "pseudo_labels.csv", images, ignore="all")

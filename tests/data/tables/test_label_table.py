@@ -26,14 +26,14 @@ def test_what_it_makes_of_its_arguments():
     assert one == table({"a.jpg": [1.0, 0.0]})
     assert one != table({"a.jpg": [1, 0]}, unlisted=0)
     assert one != "table"
-    assert table({"a": [1, 0], "b": [-1, -1], "c": [-1, 0]}).labelled.tolist() == [True, False, True]
+    assert table({"a": [1, 0], "b": [-1, -1], "c": [-1, 0]}).labeled.tolist() == [True, False, True]
     assert len(table({})) == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((["a"], ["x"], np.zeros((2, 1))), "y has shape (2, 1) for 1 pictures and 1 classes"),
+        ((["a"], ["x"], np.zeros((2, 1))), "y has shape (2, 1) for 1 images and 1 classes"),
         ((["a"], ["x"], np.zeros(1)), "y has shape (1,)"),
         ((["a"], ["x"], np.array([["1"]])), "y holds <U1"),
         ((["a", "b"], ["x", "y"], np.array([[0, 0], [0, 2]])), "y holds 2 for b and 'y'; write 1, 0 or -1"),
@@ -178,7 +178,7 @@ def test_what_is_written_is_read(tmp_path_factory, whole):
 @given(tables())
 def test_frames_there_and_back(whole):
     pytest.importorskip("pandas")
-    assert LabelTable.from_frame(whole.to_frame("the picture"), "the picture") == whole
+    assert LabelTable.from_frame(whole.to_frame("the image"), "the image") == whole
 
 
 def test_frames():

@@ -11,7 +11,7 @@ from tagspread.data.tables.label_table import LabelTable, read_table
 from tagspread.errors import TagspreadError
 from tests.data.conftest import LONG, WIDE
 
-PATHS = tuple(Path("pictures") / name for name in ("a.jpg", "sub/b.jpg", "c.jpg"))
+PATHS = tuple(Path("images") / name for name in ("a.jpg", "sub/b.jpg", "c.jpg"))
 
 
 def test_long(read):
@@ -62,7 +62,7 @@ def test_names_of_the_tag_column(read, column):
 
 def test_quotes_delimiters_and_unicode(read):
     table = read('file,tags\n"a, b.jpg","mer, côte|砂"\n"say ""hi"".jpg",砂|| 砂 |\n')
-    assert table.paths == (Path("pictures/a, b.jpg"), Path('pictures/say "hi".jpg'))
+    assert table.paths == (Path("images/a, b.jpg"), Path('images/say "hi".jpg'))
     assert table.classes == ("mer, côte", "砂")
     assert table.y.tolist() == [[1, 1], [0, 1]]
     assert read("file,tags\na.jpg,x;y|z\n", delimiter=";").classes == ("x", "y|z")
@@ -117,7 +117,7 @@ def test_no_such_file(tmp_path):
         ("", "is empty (0 bytes)"),
         ("\n\n", "has no rows below its header"),
         ("file,tags\n\n", "has no rows below its header"),
-        ("file\na.jpg\n", "has one column; give the picture and its tags, separated by commas"),
+        ("file\na.jpg\n", "has one column; give the image and its tags, separated by commas"),
         ("file,tags\na.jpg,sea,sand\n", "line 2 has 3 cells, its header 2"),
         ("file,tags\n\n\na.jpg,sea\n\nb.jpg\n", "line 6 has 1 cells"),  # as an editor counts
         ('file,tags\na.jpg,"two\nlines"\nb.jpg\n', "line 4 has 1 cells"),
@@ -129,21 +129,21 @@ def test_no_such_file(tmp_path):
             "column 'keywords' holds 'sea|sand'; write 1, 0 or nothing (unknown). For a",
         ),
         ("file,tags\na.jpg,\nb.jpg, | \n", "names no tag at all"),
-        ("file,tags\na.jpg,x\n ,sea\n", "line 3 names no picture"),
-        ("file,sea\n,1\n", "line 2 names no picture"),
-        ("file,sea\na.jpg,1\n\nb.jpg,1\n.//a.jpg,1\n", "line 5 names pictures/a.jpg again, after line 2; give each"),
-        ("file,tags\n./,x\n", "line 2 names no picture"),
-        ("file,tags\nx.jpg,x\n../a.jpg,x\n", "line 3 names '../a.jpg', which leads out of the pictures' folder"),
+        ("file,tags\na.jpg,x\n ,sea\n", "line 3 names no image"),
+        ("file,sea\n,1\n", "line 2 names no image"),
+        ("file,sea\na.jpg,1\n\nb.jpg,1\n.//a.jpg,1\n", "line 5 names images/a.jpg again, after line 2; give each"),
+        ("file,tags\n./,x\n", "line 2 names no image"),
+        ("file,tags\nx.jpg,x\n../a.jpg,x\n", "line 3 names '../a.jpg', which leads out of the images' folder"),
         ("file,sea\nsub/../a.jpg,1\n", "line 2 names 'sub/../a.jpg', which leads out"),
         ("file,sea\n/etc/a.jpg,1\n", "line 2 names '/etc/a.jpg', which leads out"),
         ("file,sea\nC:\\a.jpg,1\n", "which leads out"),
         ("file,sea\n..\\a.jpg,1\n", "which leads out"),
         ("file,sea\n\\\\server\\a.jpg,1\n", "which leads out"),
-        ("a.JPG,sea\nb.jpg,sand\n", "line 1 begins with 'a.JPG', a picture"),
+        ("a.JPG,sea\nb.jpg,sand\n", "line 1 begins with 'a.JPG', a image"),
         (b"PK\x03\x04....", "is a ZIP archive or an Excel workbook; unpack it, or save the sheet as CSV"),
         (b"\x1f\x8b....", "is packed with gzip"),
         (b"PAR1....", "is a Parquet file; let its name end in .parquet"),
-        (b"\xff\xd8\xff\xe0", "is a JPEG picture"),
+        (b"\xff\xd8\xff\xe0", "is a JPEG image"),
         (b"file,tags\na.jpg,\0\0\n", "something binary"),
         (
             "file,tags,width,author\na.jpg,x,640,me\n",
@@ -151,7 +151,7 @@ def test_no_such_file(tmp_path):
         ),
         ("file,sea,width,by\na.jpg,1,640,me\n", "line 2, column 'width' holds '640'; write 1, 0"),
         ("file,sea,width,by\na.jpg,1,640,me\n", "ignore=['width', 'by']"),
-        ("file,sea\na.jpg,1\na.jpg,0\n", "line 3 names pictures/a.jpg again"),
+        ("file,sea\na.jpg,1\na.jpg,0\n", "line 3 names images/a.jpg again"),
         ("file,sea,sand, sea\na.jpg,1,0,1\n", "column 4 is called 'sea' as one before"),
         ("file,sea,\na.jpg,1,0\n", "column 3 has no name"),
         (
@@ -172,9 +172,9 @@ def same(one, other):
     assert (one.classes, one.y.tolist()) == (other.classes, other.y.tolist())
 
 
-def test_rows_of_one_picture_are_united(read):
+def test_rows_of_one_image_are_united(read):
     apart = read("file,tag\na.jpg,sea\na.jpg,sand\nsub/b.jpg,sea\n./a.jpg,gull\nsub//b.jpg,sea\n")
-    assert [path.as_posix() for path in apart.paths] == ["pictures/a.jpg", "pictures/sub/b.jpg"]
+    assert [path.as_posix() for path in apart.paths] == ["images/a.jpg", "images/sub/b.jpg"]
     assert apart.classes == ("gull", "sand", "sea")
     assert apart.y.tolist() == [[1, 1, 1], [0, 0, 1]]
     together = read("file,tag\na.jpg,sea|sand|gull\nsub/b.jpg,sea\n")
@@ -190,7 +190,7 @@ def test_more_rows_than_a_chunk(read):
     assert found == truth
 
 
-def test_many_lines_of_one_picture(read):
+def test_many_lines_of_one_image(read):
     table = read("file,tag\n" + "a.jpg,x|y\n" * 40_000 + "b.jpg,y\n")  # more tags than a counter holds
     assert table.y.tolist() == [[1, 1], [0, 1]]
 

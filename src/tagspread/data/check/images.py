@@ -1,4 +1,4 @@
-"""What can be wrong with the pictures of a data set: missing, unreadable, or there more than once."""
+"""What can be wrong with the images of a data set: missing, unreadable, or there more than once."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ import numpy as np
 from tagspread.data.check.report import LABELS, TEST, Place, Problem, problem
 from tagspread.data.images.decode import Broken, Progress, decode_all, shifted
 from tagspread.data.images.duplicates import SIDE, groups, lookalikes, same_bytes, thumbnails
-from tagspread.data.images.find import find_pictures
+from tagspread.data.images.find import find_images
 from tagspread.data.tables.label_table import LabelTable
 
-AT_ONCE = 2048  # pictures decoded before they are shrunk to thumbnails: 32 MB
+AT_ONCE = 2048  # images decoded before they are shrunk to thumbnails: 32 MB
 EMPTY = "the file is empty"
 
 
 @dataclass
 class Inventory:
-    """Every picture once, what each is for, and how it looks."""
+    """Every image once, what each is for, and how it looks."""
 
     folder: Path
     paths: list[Path]
     tables: dict[str, LabelTable]
-    rows: dict[str, list[int]]  # for each table, the picture of each row
+    rows: dict[str, list[int]]  # for each table, the image of each row
     known: dict[str, np.ndarray]  # for each table, whether anything is known of each row
-    pile: set[int]
+    unlabeled: set[int]
     missing: set[int]
     broken: dict[int, Broken]
     thumbs: np.ndarray
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of what there are; rows with every tag unknown, or without a readable picture, are not labelled."""
+        """How many of what there are; rows with every tag unknown, or without a readable image, are not labeled."""
         gone = self.missing | self.broken.keys()
         known = {
-            name: sum(picture not in gone for picture, tagged in zip(self.rows[name], some, strict=True) if tagged)
+            name: sum(image not in gone for image, tagged in zip(self.rows[name], some, strict=True) if tagged)
             for name, some in self.known.items()
         }
         return {
-            "pictures": len(self.paths) - len(self.missing),
-            "labelled": known.get(LABELS, 0),
+            "images": len(self.paths) - len(self.missing),
+            "labeled": known.get(LABELS, 0),
             "test": known.get(TEST, 0),
-            "pile": len(self.pile),
+            "unlabeled": len(self.unlabeled),
             "missing": len(self.missing),
             "unreadable": len(self.broken),
         }
@@ -56,20 +56,20 @@ class Inventory:
         return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else str(path)
 
     def uses(self) -> dict[int, list[tuple[str, int]]]:
-        """Return, for each picture, the rows (table, number from 0) that name it."""
+        """Return, for each image, the rows (table, number from 0) that name it."""
         uses: dict[int, list[tuple[str, int]]] = defaultdict(list)
-        for name, pictures in self.rows.items():
-            for row, picture in enumerate(pictures):
-                uses[picture].append((name, row))
+        for name, images in self.rows.items():
+            for row, image in enumerate(images):
+                uses[image].append((name, row))
         return uses
 
 
 def take_inventory(
     folder: Path, labels: LabelTable | None, test: LabelTable | None, progress: Progress | None
 ) -> Inventory:
-    """List all pictures, named or found, and decode each once."""
+    """List all images, named or found, and decode each once."""
     tables = {name: table for name, table in ((LABELS, labels), (TEST, test)) if table is not None}
-    number: dict[Path, int] = {}  # by where a path really leads, as one picture may be named in several ways
+    number: dict[Path, int] = {}  # by where a path really leads, as one image may be named in several ways
     paths: list[Path] = []
 
     def enter(path: Path) -> int:
@@ -80,15 +80,15 @@ def take_inventory(
 
     rows = {name: [enter(Path(path)) for path in table.paths] for name, table in tables.items()}
     named = len(paths)
-    found = {enter(path) for path in find_pictures(folder)}
+    found = {enter(path) for path in find_images(folder)}
     missing = {index for index in range(named) if index not in found and not paths[index].exists()}
     thumbs, broken = _decode(paths, missing, progress)
     known = {name: np.asarray((table.y >= 0).any(axis=1)) for name, table in tables.items()}
-    pile = set(range(named, len(paths)))
+    unlabeled = set(range(named, len(paths)))
     if labels is not None:
-        pile |= {rows[LABELS][row] for row in np.flatnonzero(~known[LABELS]).tolist()}
-    pile -= missing | broken.keys()
-    return Inventory(folder, paths, tables, rows, known, pile, missing, broken, thumbs)
+        unlabeled |= {rows[LABELS][row] for row in np.flatnonzero(~known[LABELS]).tolist()}
+    unlabeled -= missing | broken.keys()
+    return Inventory(folder, paths, tables, rows, known, unlabeled, missing, broken, thumbs)
 
 
 def _decode(paths: list[Path], missing: set[int], progress: Progress | None) -> tuple[np.ndarray, dict[int, Broken]]:
@@ -115,10 +115,10 @@ def check_files(inventory: Inventory) -> Iterator[Problem]:
         missing.append(Place(inventory.show(path), row + 1, table=name, remark=found.closest(path)))
     advice = "correct the names or add the files."
     yield from problem("error", "missing_file", "Files that a table names but that are not there", advice, missing)
-    for kind, what, empty in (("empty_file", "Empty files", True), ("unreadable", "Unreadable pictures", False)):
+    for kind, what, empty in (("empty_file", "Empty files", True), ("unreadable", "Unreadable images", False)):
         for level, named, whose, advice in (
             ("error", True, "with labels", "replace the files or take their rows out."),
-            ("warning", False, "in the pile", "training leaves them out."),
+            ("warning", False, "in the unlabeled set", "training leaves them out."),
         ):
             places = []
             for index, failure in inventory.broken.items():
@@ -158,7 +158,7 @@ class _Names:
 
 
 def check_copies(inventory: Inventory, near: int) -> tuple[list[Problem], dict[str, int]]:
-    """Return what is wrong with pictures that are there more than once, and how many copies there are."""
+    """Return what is wrong with images that are there more than once, and how many copies there are."""
     seen = np.array(
         [k for k in range(len(inventory.paths)) if k not in inventory.missing and k not in inventory.broken], dtype=int
     )
@@ -176,23 +176,27 @@ def check_copies(inventory: Inventory, near: int) -> tuple[list[Problem], dict[s
     problems = [
         one for kind, (level, what, advice) in COPIES.items() for one in problem(level, kind, what, advice, found[kind])
     ]
-    within_pile = [sum(index in inventory.pile for index in group.tolist()) for group in together]
+    within_unlabeled = [sum(index in inventory.unlabeled for index in group.tolist()) for group in together]
     return problems, {
         "copies": sum(len(group) - 1 for group in together),
-        "copies_in_pile": sum(count - 1 for count in within_pile if count > 1),
+        "copies_in_unlabeled": sum(count - 1 for count in within_unlabeled if count > 1),
     }
 
 
 COPIES = {
-    "leak": ("error", "Test pictures that are also trained on", "the test would flatter; take one of the two out."),
-    "conflicting_labels": ("error", "Copies of one picture with different labels", "correct them or keep one."),
-    "listed_twice": ("warning", "Pictures with labels that are there twice", "they count twice."),
-    "labelled_in_pile": (
+    "leak": ("error", "Test images that are also trained on", "the test would flatter; take one of the two out."),
+    "conflicting_labels": ("error", "Copies of one image with different labels", "correct them or keep one."),
+    "listed_twice": ("warning", "Images with labels that are there twice", "they count twice."),
+    "labeled_in_unlabeled": (
         "warning",
-        "Labelled pictures with a copy in the pile",
+        "Labeled images with a copy in the unlabeled set",
         "harmless for few, wasteful for many.",
     ),
-    "test_in_pile": ("warning", "Test pictures with a copy in the pile", "the tagger trains on them, if untagged."),
+    "test_in_unlabeled": (
+        "warning",
+        "Test images with a copy in the unlabeled set",
+        "the tagger trains on them, if untagged.",
+    ),
 }
 
 
@@ -204,7 +208,7 @@ def _judge(
     rows = [(index, name, row) for index in group for name, row in uses.get(index, []) if inventory.known[name][row]]
     trained = [one for one in rows if one[1] == LABELS]
     tested = [one for one in rows if one[1] == TEST]
-    in_pile = [index for index in group if index in inventory.pile]
+    in_unlabeled = [index for index in group if index in inventory.unlabeled]
 
     def place(one: tuple[int, str, int], other: int, more: str = "") -> Place:
         index, name, row = one
@@ -216,13 +220,13 @@ def _judge(
 
     for one in tested if trained else []:
         found["leak"].append(place(one, trained[0][0], f" ({LABELS} row {trained[0][2] + 1})"))
-    for some, pile_kind in ((trained, "labelled_in_pile"), (tested, "test_in_pile")):
+    for some, unlabeled_kind in ((trained, "labeled_in_unlabeled"), (tested, "test_in_unlabeled")):
         for one in some[1:]:
             different = _conflict(inventory.tables[one[1]], some[0][2], one[2])
             kind, tags = ("conflicting_labels", f": {different}") if different else ("listed_twice", "")
             found[kind].append(place(one, some[0][0], f" (row {some[0][2] + 1}){tags}"))
-        if some and in_pile:
-            found[pile_kind].append(place(some[0], in_pile[0]))
+        if some and in_unlabeled:
+            found[unlabeled_kind].append(place(some[0], in_unlabeled[0]))
 
 
 def _conflict(table: LabelTable, a: int, b: int) -> str:

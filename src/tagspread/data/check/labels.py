@@ -1,4 +1,4 @@
-"""What can be wrong with labels before any picture is looked at: tags, rows, and how many of each."""
+"""What can be wrong with labels before any image is looked at: tags, rows, and how many of each."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FEW = 2  # positives: too few to learn from, and one of them may be a mistake
 RARER = 10  # a name so many times rarer than one it resembles is taken for a slip of the pen
 
 
-def class_facts(labels: LabelTable, pile: int) -> tuple[ClassFacts, ...]:
-    """Count each class and say what to expect of it in a pile of that size."""
+def class_facts(labels: LabelTable, unlabeled: int) -> tuple[ClassFacts, ...]:
+    """Count each class and say what to expect of it in an unlabeled set of that size."""
     positives, known = (labels.y == 1).sum(0), (labels.y >= 0).sum(0)
     low, high = np.zeros(len(known)), np.ones(len(known))
     if (some := known > 0).any():
@@ -35,8 +35,8 @@ def class_facts(labels: LabelTable, pile: int) -> tuple[ClassFacts, ...]:
             float(positives[k] / known[k]) if known[k] else None,
             float(low[k]),
             float(high[k]),
-            round(float(low[k]) * pile),
-            round(float(high[k]) * pile),
+            round(float(low[k]) * unlabeled),
+            round(float(high[k]) * unlabeled),
         )
         for k, name in enumerate(labels.classes)
     )
@@ -59,16 +59,16 @@ def check_labels(
 
 def _check_counts(facts: tuple[ClassFacts, ...]) -> Iterator[Problem]:
     kinds: dict[tuple[str, str, str], Callable[[ClassFacts], bool]] = {
-        ("never_seen", "Tags without a labelled picture", "they cannot be learnt."): lambda f: not f.positives,
+        ("never_seen", "Tags without a labeled image", "they cannot be learnt."): lambda f: not f.positives,
         (
             "hardly_seen",
-            f"Tags with {FEW} labelled pictures or fewer",
+            f"Tags with {FEW} labeled images or fewer",
             "expect little of them, or label some more.",
         ): lambda f: 0 < f.positives <= FEW,
         (
             "always_there",
-            "Tags on every picture where they are known",
-            "without a picture that lacks them, they cannot be learnt.",
+            "Tags on every image where they are known",
+            "without a image that lacks them, they cannot be learnt.",
         ): lambda f: f.known > 1 and f.positives == f.known,
     }
     for (kind, what, advice), applies in kinds.items():
@@ -150,19 +150,17 @@ def _difference(a: str, b: str, slip: bool) -> str:
 def _check_rows(table: LabelTable, name: str, show: Show) -> Iterator[Problem]:
     known = (table.y >= 0).any(axis=1)
     unknown, bare = np.flatnonzero(~known), np.flatnonzero(known & ~(table.y == 1).any(axis=1))
-    use = "they count as part of the pile." if name == LABELS else "they are left out of the test."
+    use = "they count as part of the unlabeled set." if name == LABELS else "they are left out of the test."
     places = (_rows(table, rows, name, show) for rows in (unknown, bare))
     yield from problem("note", "unknown_rows", f"Rows of the {name} with every tag unknown", use, next(places))
-    fine = "fine, if there is nothing to tag on these pictures."
+    fine = "fine, if there is nothing to tag on these images."
     yield from problem("note", "rows_without_tags", f"Rows of the {name} without any tag", fine, next(places))
 
 
 def _check_test(labels: LabelTable, test: LabelTable) -> Iterator[Problem]:
     positives = dict(zip(test.classes, (test.y == 1).sum(0).tolist(), strict=True))
     foreign = [
-        Place(
-            tag=repr(name), remark=f"on {positives[name]:,} of the test pictures.{did_you_mean(name, labels.classes)}"
-        )
+        Place(tag=repr(name), remark=f"on {positives[name]:,} of the test images.{did_you_mean(name, labels.classes)}")
         for name in test.classes
         if name not in labels.classes
     ]
@@ -170,7 +168,7 @@ def _check_test(labels: LabelTable, test: LabelTable) -> Iterator[Problem]:
     yield from problem("error", "unknown_tags", "Tags of the test labels that the labels lack", advice, foreign)
     absent = [Place(tag=name) for name in labels.classes if not positives.get(name)]
     advice = "the test cannot say how well they are found."
-    yield from problem("warning", "not_in_test", "Tags on no test picture", advice, absent)
+    yield from problem("warning", "not_in_test", "Tags on no test image", advice, absent)
 
 
 def _rows(table: LabelTable, rows: np.ndarray, name: str, show: Show) -> list[Place]:

@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-LEVELS = {"error": "bold red", "warning": "yellow", "note": "cyan"}  # from must be mended to good to know
+LEVELS = {"error": "bold red", "warning": "yellow", "note": "cyan"}  # from must be fixed to good to know
 LABELS, TEST = "labels", "test labels"  # what the two tables are called
 SUMMARY = {
-    "labelled": "labelled",
+    "labeled": "labeled",
     "test": "to test on",
-    "pile": "in the pile",
+    "unlabeled": "in the unlabeled set",
     "unreadable": "unreadable",
-    "copies_in_pile": "copies within the pile",
+    "copies_in_unlabeled": "copies within the unlabeled set",
 }
 TAGS = 100  # shown in the table
 PLACES = 10  # shown per problem; JSON has them all
@@ -47,7 +47,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something to mend ("error"), to think about ("warning") or to know ("note"), and where it is."""
+    """Something to fix ("error"), to think about ("warning") or to know ("note"), and where it is."""
 
     level: str
     kind: str
@@ -67,7 +67,7 @@ def problem(level: str, kind: str, what: str, advice: str, places: Sequence[Plac
 
 @dataclass(frozen=True)
 class ClassFacts:
-    """How often a class was seen, and so how often it may be expected in the pile (90 % interval)."""
+    """How often a class was seen, and so how often it may be expected in the unlabeled set (90 % interval)."""
 
     name: str
     positives: int
@@ -75,8 +75,8 @@ class ClassFacts:
     proportion: float | None  # None where nothing is known
     low: float
     high: float
-    pile_low: int
-    pile_high: int
+    unlabeled_low: int
+    unlabeled_high: int
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether training can start: nothing must be mended."""
+        """Whether training can start: nothing must be fixed."""
         return not self.of("error")
 
     def of(self, level: str) -> list[Problem]:
@@ -134,14 +134,14 @@ def render(report: CheckReport, console: Console) -> None:
 
 def _summary(counts: Mapping[str, int]) -> str:
     parts = [f"{counts[name]:,} {words}" for name, words in SUMMARY.items() if counts.get(name)]
-    return f"[bold]{counts.get('pictures', 0):,} pictures[/]" + (": " + ", ".join(parts) if parts else "")
+    return f"[bold]{counts.get('images', 0):,} images[/]" + (": " + ", ".join(parts) if parts else "")
 
 
 def _class_table(report: CheckReport) -> Table:
-    table = Table(title="tags in the labelled part, rarest first", title_justify="left")
+    table = Table(title="tags in the labeled part, rarest first", title_justify="left")
     table.add_column("tag", overflow="fold")
-    columns = ["pictures", "of", "share %", "90 % interval", "expect in pile"]
-    columns = columns if report.counts.get("pile") else columns[:-1]
+    columns = ["images", "of", "share %", "90 % interval", "expect in unlabeled set"]
+    columns = columns if report.counts.get("unlabeled") else columns[:-1]
     for name in columns:
         table.add_column(name, justify="right")
     rarest = sorted(report.classes, key=lambda facts: (facts.positives, facts.name))  # where trouble is, if any
@@ -149,8 +149,8 @@ def _class_table(report: CheckReport) -> Table:
         style = "red" if facts.positives == 0 else "yellow" if facts.positives <= 2 else ""
         share = "" if facts.proportion is None else f"{100 * facts.proportion:.1f}"
         interval = "" if facts.proportion is None else f"{100 * facts.low:.1f} to {100 * facts.high:.1f}"
-        pile = "" if facts.proportion is None else f"{facts.pile_low:,} to {facts.pile_high:,}"
-        row = [f"{facts.positives:,}", f"{facts.known:,}", share, interval, pile]
+        unlabeled = "" if facts.proportion is None else f"{facts.unlabeled_low:,} to {facts.unlabeled_high:,}"
+        row = [f"{facts.positives:,}", f"{facts.known:,}", share, interval, unlabeled]
         table.add_row(escape(facts.name), *row[: len(columns)], style=style)
     if len(rarest) > TAGS:
         table.caption = f"and {len(rarest) - TAGS:,} more, which are more frequent"
@@ -167,7 +167,7 @@ def _closing(report: CheckReport) -> str:
     errors, warnings = len(report.of("error")), len(report.of("warning"))
     if errors:
         kinds = "the error" if errors == 1 else f"the {errors} kinds of error"
-        return f"[bold red]Not ready:[/] mend {kinds} above, then check again."
+        return f"[bold red]Not ready:[/] fix {kinds} above, then check again."
     if warnings:
-        return "[bold yellow]Ready to train[/], but read the warnings first: they cost less to mend now."
-    return "[bold green]Ready to train:[/] nothing to mend."
+        return "[bold yellow]Ready to train[/], but read the warnings first: they cost less to fix now."
+    return "[bold green]Ready to train:[/] nothing to fix."

@@ -26,15 +26,15 @@ def check_dataset(
     near: int = 4,
     progress: Progress | None = None,
 ) -> CheckReport:
-    """Look at every picture and every label once, and report all problems together.
+    """Look at every image and every label once, and report all problems together.
 
     Args:
-        images: the folder of pictures, tagged and untagged.
-        labels: tags of some of them; None if there are none to be had yet: then only the pictures are looked at.
+        images: the folder of images, tagged and untagged.
+        labels: tags of some of them; None if there are none to be had yet: then only the images are looked at.
         test: tags of those to evaluate on.
-        near: pictures whose 64-bit fingerprints differ by at most so many bits, and whose colours agree, count as the
-            same picture.
-        progress: called with (done, total) pictures.
+        near: images whose 64-bit fingerprints differ by at most so many bits, and whose colors agree, count as the
+            same image.
+        progress: called with (done, total) images.
 
     Returns:
         The problems, the classes with their proportions, and counts; ``report.ok`` says whether training can start.
@@ -43,9 +43,9 @@ def check_dataset(
     problems = [*check_files(inventory)]
     if labels is None:
         return CheckReport(tuple(problems), (), inventory.counts)
-    facts = class_facts(labels, len(inventory.pile))
+    facts = class_facts(labels, len(inventory.unlabeled))
     copies, copied = check_copies(inventory, near)
-    problems += [*copies, *check_labels(labels, test, facts, inventory.show), *_check_pile(inventory)]
+    problems += [*copies, *check_labels(labels, test, facts, inventory.show), *_check_unlabeled(inventory)]
     return CheckReport(tuple(problems), facts, inventory.counts | copied)
 
 
@@ -60,9 +60,9 @@ def run_check(
 ) -> int:
     """Check a folder and its tables, print what was found, and return the exit code.
 
-    It is 0 if training can start, 1 if something must be mended, 2 if a table cannot be read, as with all bad input.
-    Such a table is one of the problems. What depends on knowing which picture is for what is then left
-    out, but the pictures are looked at all the same.
+    It is 0 if training can start, 1 if something must be fixed, 2 if a table cannot be read, as with all bad input.
+    Such a table is one of the problems. What depends on knowing which image is for what is then left
+    out, but the images are looked at all the same.
     """
     console = console or Console()
     unreadable: list[Problem] = []
@@ -89,14 +89,16 @@ def run_check(
     return 2 if unreadable else 0 if report.ok else 1
 
 
-def _check_pile(inventory: Inventory) -> Iterator[Problem]:
-    pile, labelled = len(inventory.pile), inventory.counts["labelled"]
-    if not pile:
+def _check_unlabeled(inventory: Inventory) -> Iterator[Problem]:
+    unlabeled, labeled = len(inventory.unlabeled), inventory.counts["labeled"]
+    if not unlabeled:
         yield Problem(
             "warning",
-            "no_pile",
-            "Every picture is labelled: without a pile of untagged ones, train with --method asl.",
+            "no_unlabeled",
+            "Every image is labeled; with no unlabeled images, train with --method asl.",
         )
-    elif pile < labelled:
-        message = f"The pile ({pile:,}) is smaller than the labelled part ({labelled:,}): do not expect much from it."
-        yield Problem("note", "small_pile", message)
+    elif unlabeled < labeled:
+        message = (
+            f"There are fewer unlabeled images ({unlabeled:,}) than labeled ones ({labeled:,}): expect little gain."
+        )
+        yield Problem("note", "small_unlabeled", message)

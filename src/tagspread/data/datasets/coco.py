@@ -1,6 +1,6 @@
-"""MS-COCO in its own format: ``annotations/instances_{train,val}{2014,2017}.json`` and a folder of pictures.
+"""MS-COCO in its own format: ``annotations/instances_{train,val}{2014,2017}.json`` and a folder of images.
 
-A class is present where any instance of it is annotated, crowds included. The paper leaves pictures without any
+A class is present where any instance of it is annotated, crowds included. The paper leaves images without any
 annotation out.
 """
 
@@ -25,18 +25,18 @@ class _Instance(NamedTuple):
     category: Any
 
 
-class _Picture(NamedTuple):
+class _Image(NamedTuple):
     id: Any
     name: Any
 
 
 def read_coco(annotations: str | Path, images: str | Path, *, keep_empty: bool = False) -> LabelTable:
-    """Read one COCO index: pictures in the order of their ids as text, classes in the order of their ids as numbers.
+    """Read one COCO index: images in the order of their ids as text, classes in the order of their ids as numbers.
 
     Args:
         annotations: such as ``annotations/instances_train2014.json``.
-        images: the folder with the pictures, such as ``train2014``.
-        keep_empty: keep pictures without any annotation; all classes are absent there.
+        images: the folder with the images, such as ``train2014``.
+        keep_empty: keep images without any annotation; all classes are absent there.
     """
     file = Path(annotations)
     index = _load(file)
@@ -61,7 +61,7 @@ def read_coco(annotations: str | Path, images: str | Path, *, keep_empty: bool =
         y[at, which], seen[at] = 1, True
     kept = np.arange(len(order)) if keep_empty else np.flatnonzero(seen)
     if not len(kept):
-        raise TagspreadError(f"{file} annotates no picture at all; give the instances of a train or val split.")
+        raise TagspreadError(f"{file} annotates no image at all; give the instances of a train or val split.")
     writer, rule = PathsWriter(), NameRule(Path(images), Source(str(file), "image"), allow_outside=False)
     for k in kept.tolist():
         writer.add(rule(names[order[k]], order[k]))
@@ -78,7 +78,7 @@ def _slim(entry: dict[str, Any]) -> Any:
     if image.__class__ in (int, str) and category.__class__ is int:
         return _Instance(image, category)
     if entry.get("file_name").__class__ is str and entry.get("id").__class__ in (int, str):
-        return _Picture(entry["id"], entry["file_name"])
+        return _Image(entry["id"], entry["file_name"])
     return entry
 
 
@@ -107,12 +107,12 @@ def _load(file: Path) -> dict[str, Any]:
 
 def _names(file: Path, images: list[Any]) -> dict[Any, str]:
     names: dict[Any, str] = {}
-    for number, picture in enumerate(images):
-        if not isinstance(picture, _Picture):
-            raise _error(file, "images", number, picture, "no id or no file_name")
-        if names.setdefault(picture.id, picture.name) != picture.name:
+    for number, image in enumerate(images):
+        if not isinstance(image, _Image):
+            raise _error(file, "images", number, image, "no id or no file_name")
+        if names.setdefault(image.id, image.name) != image.name:
             raise TagspreadError(
-                f"{file} gives the id {picture.id!r} to {names[picture.id]} and to {picture.name}; download it again."
+                f"{file} gives the id {image.id!r} to {names[image.id]} and to {image.name}; download it again."
             )
     return names
 

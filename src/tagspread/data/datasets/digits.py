@@ -1,4 +1,4 @@
-"""Pictures with several tags that need no download: canvases of scikit-learn's bundled handwritten digits.
+"""Images with several tags that need no download: canvases of scikit-learn's bundled handwritten digits.
 
 Each canvas shows one to four different digits in random places; a digit's tag says that it is somewhere on the canvas.
 Digits are unequally frequent, the last ones rare. Test canvases are made from handwriting that training never shows.
@@ -17,9 +17,9 @@ SIDE = 24  # a canvas is 3 x 3 cells of 8 pixels
 
 
 class Canvases(NamedTuple):
-    """Pictures (N x 3 x 24 x 24, uint8) and which digits each shows (N x 10)."""
+    """Images (N x 3 x 24 x 24, uint8) and which digits each shows (N x 10)."""
 
-    pictures: np.ndarray
+    images: np.ndarray
     y: np.ndarray
 
 
@@ -27,7 +27,7 @@ def digit_canvases(train: int, test: int, seed: int = 0) -> tuple[Canvases, Canv
     """Return training and test canvases.
 
     >>> train, test = digit_canvases(20, 10)
-    >>> train.pictures.shape, test.y.shape
+    >>> train.images.shape, test.y.shape
     ((20, 3, 24, 24), (10, 10))
     """
     rng = np.random.default_rng(seed)

@@ -84,7 +84,7 @@ def _original(listed: Path, folder: Path, top: Path, split: str) -> LabelTable:
         values = _lines(file)
         if len(values) != len(names):
             raise TagspreadError(
-                f"{file} has {len(values)} lines, {listed} {len(names)}; both need one per picture: unpack them again."
+                f"{file} has {len(values)} lines, {listed} {len(names)}; both need one per image: unpack them again."
             )
         for number, value in enumerate(values):
             if value not in ("0", "1"):

@@ -1,6 +1,6 @@
 """Pascal VOC in its own layout: ``JPEGImages/`` and ``ImageSets/Main/{class}_{split}.txt``.
 
-A line of such a file names a picture and says 1 (present), -1 (absent) or 0 (present, but difficult to see). The paper
+A line of such a file names a image and says 1 (present), -1 (absent) or 0 (present, but difficult to see). The paper
 counts only 1 as positive.
 """
 
@@ -33,10 +33,10 @@ def read_voc(root: str | Path, split: str, difficult: str = "negative") -> Label
     columns = [_read_column(file, value) for file in files]
     names = sorted(columns[0])
     if not names:
-        raise TagspreadError(f"{files[0]} names no picture; unpack the data set again.")
+        raise TagspreadError(f"{files[0]} names no image; unpack the data set again.")
     for file, column in zip(files, columns, strict=True):
         if sorted(column) != names:
-            raise TagspreadError(f"{file} does not name the same pictures as {files[0]}; unpack the data set again.")
+            raise TagspreadError(f"{file} does not name the same images as {files[0]}; unpack the data set again.")
     return LabelTable(
         tuple(top / "JPEGImages" / f"{name}.jpg" for name in names),
         tuple(file.name[: -len(f"_{split}.txt")] for file in files),
@@ -45,7 +45,7 @@ def read_voc(root: str | Path, split: str, difficult: str = "negative") -> Label
 
 
 def _read_column(file: Path, value: dict[int, int]) -> dict[str, int]:
-    """Read one class's file: picture names and what it says of them."""
+    """Read one class's file: image names and what it says of them."""
     try:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -56,7 +56,7 @@ def _read_column(file: Path, value: dict[int, int]) -> dict[str, int]:
         if not words:
             continue
         if len(words) != 2 or words[1] not in ("1", "0", "-1"):
-            raise TagspreadError(f"{file} line {number} is {line!r}; a picture's name and 1, 0 or -1 are expected.")
+            raise TagspreadError(f"{file} line {number} is {line!r}; a image's name and 1, 0 or -1 are expected.")
         name, found = words[0], value[int(words[1])]
         if Path(name).name != name:
             raise TagspreadError(f"{file} line {number} names {name!r}; a plain name in JPEGImages is expected.")

@@ -1,12 +1,12 @@
-"""Decoded pictures on disk, so that each file is decoded once and not once per run.
+"""Decoded images on disk, so that each file is decoded once and not once per run.
 
-A cache of pictures of S x S pixels is two files in a folder of the user's: ``tagspread-S.u8`` holds one
-picture of 3 x S x S bytes per slot, one after another; ``tagspread-S.json`` says which file, of which length
+A cache of images of S x S pixels is two files in a folder of the user's: ``tagspread-S.u8`` holds one
+image of 3 x S x S bytes per slot, one after another; ``tagspread-S.json`` says which file, of which length
 and time of change, lies in which slot. A file that has changed gets a new slot; its old one is not used
 again. Files that could not be read are tried anew each time.
 
-Pictures are only ever added behind those the index knows, and the index is replaced, in one step, after the
-pictures have reached the disk. So a crash costs at most the work since the last time; what it left behind the
+Images are only ever added behind those the index knows, and the index is replaced, in one step, after the
+images have reached the disk. So a crash costs at most the work since the last time; what it left behind the
 last known slot is written over. A cache that is damaged in another way is never repaired in silence: it
 raises, naming the files to delete.
 """
@@ -31,7 +31,7 @@ import numpy.typing as npt
 from tagspread.data.images.decode import (
     AnyPath,
     Broken,
-    Pictures,
+    Images,
     Progress,
     check_size,
     decode_all,
@@ -40,10 +40,10 @@ from tagspread.data.images.decode import (
 )
 from tagspread.errors import TagspreadError
 
-FORMAT = "tagspread picture cache"
+FORMAT = "tagspread image cache"
 VERSION = 1  # raise it whenever decode() gives other bytes for the same file
-BYTES_AT_ONCE = 2**26  # pictures decoded before they are written: bounds the memory
-SAVE_EVERY = 2048  # new pictures between two writings of the index, or a tenth of it if that is more
+BYTES_AT_ONCE = 2**26  # images decoded before they are written: bounds the memory
+SAVE_EVERY = 2048  # new images between two writings of the index, or a tenth of it if that is more
 
 
 class _Key(NamedTuple):
@@ -59,12 +59,12 @@ class _Key(NamedTuple):
         return cls(os.path.abspath(path), status.st_size, status.st_mtime_ns)  # noqa: PTH100 - links stay links
 
 
-class PictureCache:
-    """Pictures of one size in a folder; several processes may share it.
+class ImageCache:
+    """Images of one size in a folder; several processes may share it.
 
     Args:
         folder: where the two files lie or will lie; made if it is not there.
-        size: height and width of the pictures. Caches of several sizes live side by side in one folder.
+        size: height and width of the images. Caches of several sizes live side by side in one folder.
 
     Raises:
         TagspreadError: if the folder cannot be written, or holds a damaged cache or a file that only has the
@@ -90,8 +90,8 @@ class PictureCache:
         return self._used
 
     @property
-    def pictures(self) -> Pictures:
-        """All pictures, slot by slot, mapped from disk for reading."""
+    def images(self) -> Images:
+        """All images, slot by slot, mapped from disk for reading."""
         if self._used == 0:  # nothing cannot be mapped
             return np.empty((0, *self.shape), dtype=np.uint8)
         return np.memmap(self.data_file, np.uint8, "r", shape=(self._used, *self.shape))
@@ -101,15 +101,15 @@ class PictureCache:
     ) -> tuple[npt.NDArray[np.int64], list[Broken]]:
         """Decode the files that are not there yet.
 
-        While one process adds pictures, others that want to wait for it, and then find its pictures.
+        While one process adds images, others that want to wait for it, and then find its images.
 
         Args:
             paths: the files; the same one may come several times.
-            progress: called with (done, total) for pictures, those found in the cache counted as done.
+            progress: called with (done, total) for images, those found in the cache counted as done.
             workers: how many threads decode; by default one per available core.
 
         Returns:
-            The slot of each path in :attr:`pictures`, -1 for one that could not be read, and those, with
+            The slot of each path in :attr:`images`, -1 for one that could not be read, and those, with
             the reason.
         """
         keys: list[_Key | None] = []
@@ -150,7 +150,7 @@ class PictureCache:
     def _decode(
         self, missing: list[_Key], data: FileIO, total: int, progress: Progress | None, workers: int | None
     ) -> dict[int | _Key, str]:
-        """Append the missing pictures to the data file; return the reasons for those that are broken."""
+        """Append the missing images to the data file; return the reasons for those that are broken."""
         self._check_space(len(missing))
         known = total - len(missing)
         reasons: dict[int | _Key, str] = {}
@@ -173,7 +173,7 @@ class PictureCache:
                 self._save(data)
         return reasons
 
-    def _append(self, data: FileIO, keys: Sequence[_Key], decoded: Pictures, broken: set[int]) -> None:
+    def _append(self, data: FileIO, keys: Sequence[_Key], decoded: Images, broken: set[int]) -> None:
         whole = [row for row in range(len(keys)) if row not in broken]
         with self._disk_errors():
             data.seek(self._used * math.prod(self.shape))
@@ -221,7 +221,7 @@ class PictureCache:
         if version != VERSION:
             raise self._damaged(f"it was made by another version of tagspread (format {version}, not {VERSION})")
         if size != self.size:
-            raise self._damaged(f"its pictures have {size} x {size} pixels, not {self.size} x {self.size}")
+            raise self._damaged(f"its images have {size} x {size} pixels, not {self.size} x {self.size}")
         if not isinstance(used, int) or used < 0 or not all(0 <= slot < used for slot in slots.values()):
             raise self._damaged(f"{self.index_file.name} contradicts itself")
         needed = used * math.prod(self.shape)
@@ -246,21 +246,21 @@ class PictureCache:
                     fcntl.flock(data, fcntl.LOCK_EX)
             yield data  # closing the file gives the lock back
 
-    def _check_space(self, pictures: int) -> None:
+    def _check_space(self, images: int) -> None:
         with self._disk_errors():
-            needed = (self._used + pictures) * math.prod(self.shape) - self.data_file.stat().st_size
+            needed = (self._used + images) * math.prod(self.shape) - self.data_file.stat().st_size
             free = shutil.disk_usage(self.folder).free
         if needed > free:
             raise TagspreadError(
-                f"The cache in {self.folder} needs {needed / 1e9:.1f} GB more for {pictures:,} pictures of "
+                f"The cache in {self.folder} needs {needed / 1e9:.1f} GB more for {images:,} images of "
                 f"{self.size} x {self.size} pixels, but {free / 1e9:.1f} GB are free on that disk. "
-                "Make room, give a folder on a larger disk or a smaller picture size."
+                "Make room, give a folder on a larger disk or a smaller image size."
             )
 
     def _damaged(self, what: str) -> TagspreadError:
         return TagspreadError(
-            f"The picture cache in {self.folder} cannot be used: {what}. Delete {self.data_file.name} and "
-            f"{self.index_file.name} there (the pictures are then decoded again) or give another folder."
+            f"The image cache in {self.folder} cannot be used: {what}. Delete {self.data_file.name} and "
+            f"{self.index_file.name} there (the images are then decoded again) or give another folder."
         )
 
     @contextlib.contextmanager
@@ -269,6 +269,6 @@ class PictureCache:
             yield
         except OSError as error:
             raise TagspreadError(
-                f"The picture cache in {self.folder} cannot be written or read: {reason_for(error)}. "
+                f"The image cache in {self.folder} cannot be written or read: {reason_for(error)}. "
                 "Give a folder in which you may write, on a disk with room."
             ) from error

@@ -1,6 +1,6 @@
-"""One picture file in, one array of bytes out; and many of them at once, on all cores.
+"""One image file in, one array of bytes out; and many of them at once, on all cores.
 
-Every picture becomes 3 x S x S in RGB: turned upright as its EXIF data says, squeezed to a square without
+Every image becomes 3 x S x S in RGB: turned upright as its EXIF data says, squeezed to a square without
 keeping its proportions (the test view of the paper), shrunk with antialiased bilinear interpolation. Of an
 animation the first frame is taken; what is transparent shows white.
 """
@@ -23,13 +23,13 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from tagspread.errors import TagspreadError
 
-Pictures: TypeAlias = npt.NDArray[np.uint8]
+Images: TypeAlias = npt.NDArray[np.uint8]
 AnyPath: TypeAlias = str | os.PathLike[str]
 Progress: TypeAlias = Callable[[int, int], None]  # called with how many are done, out of how many
 
 AT_ONCE = 512  # files handed to the threads together: bounds the bookkeeping, whatever the number of files
 DRAFT_FACTOR = 4  # a JPEG may be decoded at 1/2, 1/4 or 1/8 if this many times the wanted size is left
-DRAWINGS = ("EPS", "WMF")  # not pictures but programs that draw one: Pillow would start an interpreter
+DRAWINGS = ("EPS", "WMF")  # not images but programs that draw one: Pillow would start an interpreter
 
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -42,30 +42,30 @@ UPRIGHT = {
 }
 
 
-class UnreadablePicture(TagspreadError):  # noqa: N818 - named for what it is, not for being an exception
-    """A file that is no picture, or only part of one."""
+class UnreadableImage(TagspreadError):  # noqa: N818 - named for what it is, not for being an exception
+    """A file that is no image, or only part of one."""
 
     def __init__(self, path: AnyPath, reason: str) -> None:
-        super().__init__(f"{path} cannot be read as a picture: {reason}. Replace the file or leave it out.")
+        super().__init__(f"{path} cannot be read as a image: {reason}. Replace the file or leave it out.")
         self.path = Path(path)
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[UnreadablePicture], tuple[Path, str]]:
+    def __reduce__(self) -> tuple[type[UnreadableImage], tuple[Path, str]]:
         return type(self), (self.path, self.reason)  # it comes back from other processes
 
 
 class Broken(NamedTuple):
-    """A picture that could not be read: its place in the list of paths, the path, and why."""
+    """A image that could not be read: its place in the list of paths, the path, and why."""
 
     index: int  # type: ignore[assignment]  # hides the method of tuples, which a record has no use for
     path: Path
     reason: str
 
 
-def decode(path: AnyPath, size: int) -> Pictures:
-    """Return the picture in a file as a 3 x size x size array of RGB bytes.
+def decode(path: AnyPath, size: int) -> Images:
+    """Return the image in a file as a 3 x size x size array of RGB bytes.
 
-    Grey with 16 bits is scaled to 8 (65535 becomes 255); floating-point grey is taken as 0..1, or as 0..255
+    Gray with 16 bits is scaled to 8 (65535 becomes 255); floating-point gray is taken as 0..1, or as 0..255
     if it exceeds 1. Transparent pixels are laid on white.
 
     Args:
@@ -73,7 +73,7 @@ def decode(path: AnyPath, size: int) -> Pictures:
         size: the wanted height and width.
 
     Raises:
-        UnreadablePicture: for whatever is not a whole picture: missing, empty, truncated, another kind of
+        UnreadableImage: for whatever is not a whole image: missing, empty, truncated, another kind of
             file, a directory, or so many pixels that it must be an attack.
     """
     check_size(size)
@@ -84,7 +84,7 @@ def decode(path: AnyPath, size: int) -> Pictures:
 def decode_all(
     paths: Sequence[AnyPath],
     size: int,
-    out: Pictures,
+    out: Images,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> list[Broken]:
@@ -93,12 +93,12 @@ def decode_all(
     Args:
         paths: the files.
         size: the wanted height and width.
-        out: len(paths) x 3 x size x size, filled in place; rows of unreadable pictures are left as they are.
+        out: len(paths) x 3 x size x size, filled in place; rows of unreadable images are left as they are.
         workers: how many threads; by default one per available core.
         progress: called in the calling thread with (done, total).
 
     Returns:
-        The pictures that could not be read, in the order of the paths.
+        The images that could not be read, in the order of the paths.
     """
     check_size(size)
     expected = (len(paths), 3, size, size)
@@ -110,7 +110,7 @@ def decode_all(
     def fill(index: int) -> Broken | None:
         try:
             out[index] = _decode(paths[index], size)
-        except UnreadablePicture as error:
+        except UnreadableImage as error:
             return Broken(index, error.path, error.reason)
         return None
 
@@ -125,14 +125,14 @@ def decode_all(
                         broken.append(failure)
                     if progress is not None:
                         progress(row + 1, len(paths))
-        finally:  # also on Ctrl-C: nobody should wait for pictures no longer wanted
+        finally:  # also on Ctrl-C: nobody should wait for images no longer wanted
             pool.shutdown(cancel_futures=True)
     return broken
 
 
-def from_pillow(picture: Image.Image, height: int, width: int) -> Pictures:
-    """Return a Pillow picture as a 3 x height x width array of RGB bytes, as :func:`decode` does with a file's."""
-    resized = _to_rgb(_upright(picture)).resize((width, height), Image.Resampling.BILINEAR)
+def from_pillow(image: Image.Image, height: int, width: int) -> Images:
+    """Return a Pillow image as a 3 x height x width array of RGB bytes, as :func:`decode` does with a file's."""
+    resized = _to_rgb(_upright(image)).resize((width, height), Image.Resampling.BILINEAR)
     return np.ascontiguousarray(np.asarray(resized).transpose(2, 0, 1))
 
 
@@ -144,7 +144,7 @@ def available_cores() -> int:
 def check_size(size: int) -> None:
     """Raise unless ``size`` is a possible height and width."""
     if size < 1:
-        raise TagspreadError(f"The picture size is {size}; give at least 1 pixel, usually 224 or 448.")
+        raise TagspreadError(f"The image size is {size}; give at least 1 pixel, usually 224 or 448.")
 
 
 def shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
@@ -159,7 +159,7 @@ def reason_for(error: Exception) -> str:
     'no such file or directory'
     """
     if isinstance(error, UnidentifiedImageError):
-        return "no picture format known to Pillow"
+        return "no image format known to Pillow"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[:1].lower() + error.strerror[1:]
     text = str(error).strip().rstrip(".")
@@ -197,55 +197,55 @@ class _Silence:
 SILENCE = _Silence()  # one for the process, as are the filters it guards
 
 
-def _decode(path: AnyPath, size: int) -> Pictures:
+def _decode(path: AnyPath, size: int) -> Images:
     try:
         status = Path(path).stat()
         if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
-            raise UnreadablePicture(path, f"it is {kind}")
+            raise UnreadableImage(path, f"it is {kind}")
         if status.st_size == 0:
-            raise UnreadablePicture(path, "the file is empty")
+            raise UnreadableImage(path, "the file is empty")
         with Image.open(path) as opened:
             if opened.format in DRAWINGS:
-                raise UnreadablePicture(path, f"{opened.format} is a drawing, not a picture made of pixels")
+                raise UnreadableImage(path, f"{opened.format} is a drawing, not a image made of pixels")
             opened.draft(None, (DRAFT_FACTOR * size, DRAFT_FACTOR * size))
             opened.load()  # decodes all of it: a truncated file fails here
             return from_pillow(opened, size, size)
-    except UnreadablePicture:
+    except UnreadableImage:
         raise
     # on damaged files Pillow's many decoders raise whatever they trip over, from SyntaxError to MemoryError
     except Exception as error:
-        raise UnreadablePicture(path, reason_for(error)) from error
+        raise UnreadableImage(path, reason_for(error)) from error
 
 
-def _upright(picture: Image.Image) -> Image.Image:
-    """Turn or mirror a picture as its EXIF data says."""
+def _upright(image: Image.Image) -> Image.Image:
+    """Turn or mirror a image as its EXIF data says."""
     try:
-        orientation = picture.getexif().get(ExifTags.Base.Orientation, 1)
+        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
         method = UPRIGHT.get(orientation)
-    except Exception:  # damaged metadata do not make the pixels worse; without them a picture counts as upright
-        return picture
-    return picture if method is None else picture.transpose(method)
+    except Exception:  # damaged metadata do not make the pixels worse; without them a image counts as upright
+        return image
+    return image if method is None else image.transpose(method)
 
 
-def _to_rgb(picture: Image.Image) -> Image.Image:
-    """Convert any of Pillow's modes; its own conversion would cut off grey values above 255."""
-    if picture.mode.startswith("I") or picture.mode == "F":
-        return _wide_grey_to_8_bits(picture).convert("RGB")
-    if picture.has_transparency_data:
-        coloured = picture.convert("RGBA")
-        white = Image.new("RGBA", coloured.size, "white")
-        return Image.alpha_composite(white, coloured).convert("RGB")
-    return picture.convert("RGB")
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Convert any of Pillow's modes; its own conversion would cut off gray values above 255."""
+    if image.mode.startswith("I") or image.mode == "F":
+        return _wide_gray_to_8_bits(image).convert("RGB")
+    if image.has_transparency_data:
+        colored = image.convert("RGBA")
+        white = Image.new("RGBA", colored.size, "white")
+        return Image.alpha_composite(white, colored).convert("RGB")
+    return image.convert("RGB")
 
 
-def _wide_grey_to_8_bits(picture: Image.Image) -> Image.Image:
-    values = np.asarray(picture)
+def _wide_gray_to_8_bits(image: Image.Image) -> Image.Image:
+    values = np.asarray(image)
     low, high = values.min(), values.max()
-    top = 65535 if picture.mode != "F" else 255
+    top = 65535 if image.mode != "F" else 255
     if not (low >= 0 and high <= top):  # so written, NaN fails as well
-        raise ValueError(f"its grey values go from {low} to {high}; only 0 to {top} has a known meaning")
-    if picture.mode != "F":
+        raise ValueError(f"its gray values go from {low} to {high}; only 0 to {top} has a known meaning")
+    if image.mode != "F":
         return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
     scaled = values * 255 if high <= 1 else values
     return Image.fromarray(np.rint(scaled).astype(np.uint8))

@@ -1,8 +1,8 @@
-"""Pictures that are there twice: the same bytes, or nearly the same look.
+"""Images that are there twice: the same bytes, or nearly the same look.
 
-A picture's fingerprint is 64 bits: on a grey thumbnail of 8 rows and 9 columns, whether each cell is darker than its
-right neighbour. Resizing and compressing again change few of these bits. Pictures of a smooth surface share bits by
-chance, so the colours of the thumbnails must agree as well, and pictures of one flat colour have no look to compare.
+A image's fingerprint is 64 bits: on a gray thumbnail of 8 rows and 9 columns, whether each cell is darker than its
+right neighbor. Resizing and compressing again change few of these bits. Images of a smooth surface share bits by
+chance, so the colors of the thumbnails must agree as well, and images of one flat color have no look to compare.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from scipy.sparse.csgraph import connected_components
 
 from tagspread.errors import TagspreadError
 
-SIDE = 72  # of the pictures that thumbnails are made from: divisible by the rows and the columns
+SIDE = 72  # of the images that thumbnails are made from: divisible by the rows and the columns
 ROWS, COLUMNS = 8, 9
-FLAT = 12  # a thumbnail whose grey values differ less shows nothing
-COLOUR = 10.0  # how far, of 255 and on average, thumbnails of the same picture may be apart
+FLAT = 12  # a thumbnail whose gray values differ less shows nothing
+COLOR = 10.0  # how far, of 255 and on average, thumbnails of the same image may be apart
 ALL_PAIRS = 64  # up to so many equal fingerprints, each pair is compared; beyond, only with the first
-GREY = np.array([0.299, 0.587, 0.114], dtype=np.float32)
+GRAY = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 BITS = 64
 
 
-def thumbnails(pictures: np.ndarray) -> np.ndarray:
-    """Return N x 3 x 8 x 9 bytes: the mean colours of the cells of N pictures of 3 x 72 x 72.
+def thumbnails(images: np.ndarray) -> np.ndarray:
+    """Return N x 3 x 8 x 9 bytes: the mean colors of the cells of N images of 3 x 72 x 72.
 
     >>> thumbnails(np.full((1, 3, 72, 72), 7, dtype=np.uint8))[0, 0, 0].tolist()
     [7, 7, 7, 7, 7, 7, 7, 7, 7]
     """
-    cells = pictures.reshape(-1, 3, ROWS, SIDE // ROWS, COLUMNS, SIDE // COLUMNS)
+    cells = images.reshape(-1, 3, ROWS, SIDE // ROWS, COLUMNS, SIDE // COLUMNS)
     means: np.ndarray = np.rint(cells.mean(axis=(3, 5), dtype=np.float32))
     return means.astype(np.uint8)
 
 
 def fingerprints(thumbs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the 64 bits of each thumbnail, as a number, and whether it shows anything but one flat colour.
+    """Return the 64 bits of each thumbnail, as a number, and whether it shows anything but one flat color.
 
     >>> dark_to_light = np.tile(np.arange(0, 90, 10, dtype=np.uint8), (1, 3, 8, 1))
     >>> bits, shows = fingerprints(dark_to_light)
     >>> hex(bits[0]), bool(shows[0])
     ('0xffffffffffffffff', True)
     """
-    grey = np.einsum("nchw,c->nhw", thumbs.astype(np.float32), GREY)
-    bits = np.packbits((grey[:, :, 1:] > grey[:, :, :-1]).reshape(-1, BITS), axis=1)
-    shows = np.ptp(grey, axis=(1, 2)) >= FLAT
+    gray = np.einsum("nchw,c->nhw", thumbs.astype(np.float32), GRAY)
+    bits = np.packbits((gray[:, :, 1:] > gray[:, :, :-1]).reshape(-1, BITS), axis=1)
+    shows = np.ptp(gray, axis=(1, 2)) >= FLAT
     return bits.view(">u8").ravel().astype(np.uint64), shows
 
 
@@ -74,7 +74,7 @@ def close_pairs(prints: np.ndarray, near: int) -> np.ndarray:
         order = np.argsort(band, kind="stable")
         band, sorted_prints = band[order], prints[order]
         at = np.arange(len(order))
-        for step in range(1, len(order)):  # every picture with its next in the bucket, then the one after, ...
+        for step in range(1, len(order)):  # every image with its next in the bucket, then the one after, ...
             at = at[at < len(order) - step]
             at = at[band[at] == band[at + step]]
             if not len(at):
@@ -106,16 +106,16 @@ def lookalikes(thumbs: np.ndarray, near: int = 4) -> np.ndarray:
         few, many = members[a][:ALL_PAIRS], members[b][:ALL_PAIRS]
         pairs.append(np.stack([np.repeat(few, len(many)), np.tile(many, len(few))], axis=1))
     candidates = np.concatenate(pairs)
-    verified: np.ndarray = candidates[_same_colours(thumbs, candidates)]
+    verified: np.ndarray = candidates[_same_colors(thumbs, candidates)]
     return verified
 
 
-def _same_colours(thumbs: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+def _same_colors(thumbs: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     same = np.zeros(len(pairs), dtype=bool)
     for at in range(0, len(pairs), 65536):  # bounds the memory, whatever the number of pairs
         a, b = pairs[at : at + 65536].T
         apart = np.abs(thumbs[a].astype(np.int16) - thumbs[b]).mean(axis=(1, 2, 3))
-        same[at : at + 65536] = apart <= COLOUR
+        same[at : at + 65536] = apart <= COLOR
     return same
 
 

@@ -1,4 +1,4 @@
-"""The pile: every picture below a folder."""
+"""The unlabeled set: every image below a folder."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tagspread.errors import TagspreadError
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"))
 
 
-def find_pictures(folder: str | Path) -> list[Path]:
-    """Return all picture files below ``folder``, sorted.
+def find_images(folder: str | Path) -> list[Path]:
+    """Return all image files below ``folder``, sorted.
 
     Hidden files and folders are left out: thumbnails, waste bins, macOS's ``._photo.jpg``. Links to folders are not
     followed, so loops cannot happen.
     """
     top = Path(folder)
     if not top.is_dir():
-        raise TagspreadError(f"{top} is no folder; give the folder with the pictures.")
+        raise TagspreadError(f"{top} is no folder; give the folder with the images.")
     found: list[Path] = []
     for where, folders, names in os.walk(top):
         folders[:] = [name for name in folders if not name.startswith(".")]  # os.walk goes on with what is left

@@ -1,4 +1,4 @@
-"""How much memory pictures may take: a share of what is free on the device, or in the machine and its container."""
+"""How much memory images may take: a share of what is free on the device, or in the machine and its container."""
 
 from __future__ import annotations
 

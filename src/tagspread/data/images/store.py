@@ -1,4 +1,4 @@
-"""Where the pictures live: on the device if they fit, else in memory, else on disk.
+"""Where the images live: on the device if they fit, else in memory, else on disk.
 
 The training loop asks a store for rows and gets them on its device; it need not know where they come from.
 """
@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from tagspread.core.arrays import as_tensor
-from tagspread.data.images.cache import PictureCache
-from tagspread.data.images.decode import AnyPath, Broken, Pictures, Progress, check_size, decode_all, shifted
+from tagspread.data.images.cache import ImageCache
+from tagspread.data.images.decode import AnyPath, Broken, Images, Progress, check_size, decode_all, shifted
 from tagspread.data.images.memory import usable_memory
 from tagspread.errors import Blank, TagspreadError
 
@@ -47,7 +47,7 @@ class Store(Protocol):
 
 
 class TensorStore:
-    """Items in memory: pictures (N x C x H x W bytes) or feature vectors (N x d floats).
+    """Items in memory: images (N x C x H x W bytes) or feature vectors (N x d floats).
 
     They are put on the device if they take at most half its free memory. Otherwise they stay where they are,
     and each batch passes through a small page-locked ("pinned") buffer, from where a GPU fetches it by itself
@@ -97,26 +97,26 @@ class TensorStore:
 
 
 class DiskStore:
-    """Pictures read from disk, batch by batch; combine it with :func:`prefetch`.
+    """Images read from disk, batch by batch; combine it with :func:`prefetch`.
 
     Args:
-        pictures: slots x C x H x W bytes, usually the memory map :attr:`PictureCache.pictures`.
+        images: slots x C x H x W bytes, usually the memory map :attr:`ImageCache.images`.
         slots: for each row its slot, or -1 for a row of zeros.
         device: where batches are wanted.
     """
 
     placement = "disk"
 
-    def __init__(self, pictures: Pictures, slots: npt.NDArray[np.int64], device: torch.device | str) -> None:
-        self.pictures = pictures
+    def __init__(self, images: Images, slots: npt.NDArray[np.int64], device: torch.device | str) -> None:
+        self.images = images
         self.slots = np.asarray(slots, dtype=np.int64)
-        if self.slots.size and not (self.slots.min() >= -1 and self.slots.max() < len(pictures)):
+        if self.slots.size and not (self.slots.min() >= -1 and self.slots.max() < len(images)):
             raise TagspreadError(
-                f"slots go from {self.slots.min()} to {self.slots.max()}, but there are {len(pictures)} pictures; "
+                f"slots go from {self.slots.min()} to {self.slots.max()}, but there are {len(images)} images; "
                 "give the slots that came with them."
             )
         self.device = torch.device(device)
-        self.shape = tuple(pictures.shape[1:])
+        self.shape = tuple(images.shape[1:])
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -128,11 +128,11 @@ class DiskStore:
         self.read(checked, chosen.numpy())
         return _to(chosen, self.device)
 
-    def read(self, rows: npt.NDArray[np.int64], out: Pictures) -> None:
+    def read(self, rows: npt.NDArray[np.int64], out: Images) -> None:
         """Copy items into ``out``, reading the file from front to back whatever the order of the rows."""
         slots = self.slots[rows]
         for at in np.argsort(slots, kind="stable"):
-            out[at] = self.pictures[slots[at]] if slots[at] >= 0 else 0
+            out[at] = self.images[slots[at]] if slots[at] >= 0 else 0
 
     def describe(self) -> str:
         """Say in a sentence how much lies where."""
@@ -149,22 +149,22 @@ def open_store(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> tuple[Store, list[Broken]]:
-    """Decode pictures, each once, and keep them as near to the device as they fit.
+    """Decode images, each once, and keep them as near to the device as they fit.
 
     The store has one row for every path, so that row numbers stay those of the caller's table. Rows of
-    broken pictures hold zeros; the caller must leave them out.
+    broken images hold zeros; the caller must leave them out.
 
     Args:
         paths: the files.
         size: height and width to bring them to.
         device: where batches are wanted.
-        cache: folder in which decoded pictures are kept for later runs; needed if they do not fit in memory.
+        cache: folder in which decoded images are kept for later runs; needed if they do not fit in memory.
         budget: bytes the store may take on the device, and in memory, if less than what is free.
         progress: called with (done, total) while decoding.
         workers: how many threads decode; by default one per available core.
 
     Raises:
-        TagspreadError: before any work, if the pictures fit nowhere and there is no cache folder.
+        TagspreadError: before any work, if the images fit nowhere and there is no cache folder.
     """
     check_size(size)
     device = torch.device(device)
@@ -177,9 +177,9 @@ def open_store(
     disk = None
     broken: list[Broken] = []
     if cache is not None:
-        pictures = PictureCache(cache, size)
-        slots, broken = pictures.add(paths, progress, workers)
-        disk = DiskStore(pictures.pictures, slots, device)
+        images = ImageCache(cache, size)
+        slots, broken = images.add(paths, progress, workers)
+        disk = DiskStore(images.images, slots, device)
         if not fits:
             return disk, broken
 
@@ -253,7 +253,7 @@ def _to(batch: Tensor, device: torch.device) -> Tensor:
 
 
 def _describe(store: Store, nbytes: int) -> str:
-    what = "pictures" if len(store.shape) == 3 else "feature vectors"
+    what = "images" if len(store.shape) == 3 else "feature vectors"
     where = {
         "device": "on the GPU" if store.device.type == "cuda" else f"on the device {store.device.type}",
         "pinned": "in memory, copied to the GPU batch by batch",
@@ -273,7 +273,7 @@ def _amount(nbytes: float) -> str:
 def _too_many(shape: tuple[int, ...], device: torch.device, budget: int | None) -> TagspreadError:
     usable = max(usable_memory(torch.device("cpu"), budget), usable_memory(device, budget))
     return TagspreadError(
-        f"{shape[0]:,} pictures of {shape[2]} x {shape[3]} pixels need {_amount(math.prod(shape))}, but "
+        f"{shape[0]:,} images of {shape[2]} x {shape[3]} pixels need {_amount(math.prod(shape))}, but "
         f"{_amount(usable)} are to be had in memory. Give a folder with @cache, or a smaller @image_size.",
         **{"cache": Blank("DIR"), "image_size": ...},
     )

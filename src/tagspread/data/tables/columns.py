@@ -25,7 +25,7 @@ class Wanted(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Places of columns: the picture, its list of tags (long) or one column per tag (wide)."""
+    """Places of columns: the image, its list of tags (long) or one column per tag (wide)."""
 
     image: int
     tags: int | None
@@ -42,10 +42,10 @@ def wanted(image_column: str | None, tags_column: str | None, layout: str, ignor
     return Wanted(image_column, tags_column, layout, (ignore,) if isinstance(ignore, str) else tuple(ignore))
 
 
-def looks_like_picture(cell: str) -> bool:
-    """Return whether this is the name of a picture file.
+def looks_like_image(cell: str) -> bool:
+    """Return whether this is the name of a image file.
 
-    >>> looks_like_picture("Beach 1.JPG"), looks_like_picture("tags")
+    >>> looks_like_image("Beach 1.JPG"), looks_like_image("tags")
     (True, False)
     """
     return PurePosixPath(cell.strip()).suffix.lower() in SUFFIXES
@@ -63,7 +63,7 @@ def find_shape(header: Sequence[str], sample: Sequence[Sequence[str]], options: 
     if options.image_column is not None:
         image = _place(header, options.image_column, "image_column", source)
     else:
-        image = _pictures(len(header), sample)
+        image = _images(len(header), sample)
     for name in options.ignore or ():
         _place(header, name, "ignore", source)
     rest = [k for k, name in enumerate(header) if k != image and name not in (options.ignore or ())]
@@ -84,7 +84,7 @@ def find_shape(header: Sequence[str], sample: Sequence[Sequence[str]], options: 
             found = f"is called {header[k]!r} as one before" if header[k] else "has no name"
             raise TagspreadError(f"{source}: column {k + 1} {found}; give each tag's column its own.")
     if not rest:
-        raise TagspreadError(f"{source} has no column beside the picture's, so it names no tag at all.")
+        raise TagspreadError(f"{source} has no column beside the image's, so it names no tag at all.")
     return Shape(image, None, rest)
 
 
@@ -101,10 +101,10 @@ def _place(header: Sequence[str], name: str, option: str, source: str) -> int:
     return places[0]
 
 
-def _pictures(width: int, sample: Sequence[Sequence[str]]) -> int:
-    """Return the first column in which most cells name picture files; the first of all if none does."""
+def _images(width: int, sample: Sequence[Sequence[str]]) -> int:
+    """Return the first column in which most cells name image files; the first of all if none does."""
     rows = [row for row in sample if len(row) == width]
-    counts = [sum(looks_like_picture(row[k]) for row in rows) for k in range(width)]
+    counts = [sum(looks_like_image(row[k]) for row in rows) for k in range(width)]
     return next((k for k, count in enumerate(counts) if 2 * count > len(rows)), 0)
 
 

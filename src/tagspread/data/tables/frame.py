@@ -30,7 +30,7 @@ def to_frame(table: LabelTable, image_column: str = "image") -> pd.DataFrame:
     """Return the paths as text and a nullable integer column (``Int8``) per class, unknown as ``pd.NA``."""
     pandas = _pandas()
     if image_column in table.classes:
-        raise TagspreadError(f"a class is called {image_column!r}, as the pictures' column; give another image_column.")
+        raise TagspreadError(f"a class is called {image_column!r}, as the images' column; give another image_column.")
     values = {
         name: pandas.arrays.IntegerArray(np.maximum(column, 0), column < 0)
         for name, column in zip(table.classes, table.y.T, strict=True)
@@ -53,9 +53,9 @@ def from_frame(
     """Return the table of a frame, long or wide as in ``read_table``; lists of tags may be lists or text.
 
     Args:
-        frame: pictures and their tags. In the wide shape missing values and -1 are unknown; in the long one a missing
+        frame: images and their tags. In the wide shape missing values and -1 are unknown; in the long one a missing
             list is one without tags, as a blank in a CSV file is, which pandas reads as missing.
-        image_column: the column with the pictures.
+        image_column: the column with the images.
         tags_column: the column with lists of tags.
         images: the folder that paths start from, which they must not leave; without, paths are taken as they are.
         delimiter: what separates tags in text.
@@ -89,7 +89,7 @@ def _read(
         frame = frame.reset_index()
     header = [str(name).strip() for name in frame.columns]
     if len(header) < 2:
-        raise TagspreadError(f"{source.name} has {len(header)} columns; give the picture and its tags.")
+        raise TagspreadError(f"{source.name} has {len(header)} columns; give the image and its tags.")
     sample = [[text(cell) for cell in row] for row in frame.head(200).itertuples(index=False, name=None)]
     shape = find_shape(header, sample, options, source.name)
     name_of = NameRule(folder, source, outside)
@@ -113,7 +113,7 @@ def _cells(column: pd.Series[Any]) -> list[str]:
 
 
 def add_tags(long: LongRows, name: str, cell: Any, row: int) -> None:
-    """Add a picture's tags, be they a list, text or nothing."""
+    """Add a image's tags, be they a list, text or nothing."""
     if isinstance(cell, list | tuple | set | frozenset | np.ndarray):
         long.add(name, map(text, cell), row)
     else:

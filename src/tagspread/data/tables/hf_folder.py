@@ -1,4 +1,4 @@
-"""Picture folders in the style of Hugging Face: pictures with ``metadata.csv`` or ``metadata.jsonl`` beside them."""
+"""Image folders in the style of Hugging Face: images with ``metadata.csv`` or ``metadata.jsonl`` beside them."""
 
 from __future__ import annotations
 

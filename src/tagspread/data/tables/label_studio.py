@@ -1,8 +1,8 @@
 """Labels that people gave in Label Studio: its exports as JSON, JSON-MIN, CSV and TSV.
 
-A picture counts as looked at when somebody submitted an annotation for it; tags that were not ticked are absent then.
-Pictures that nobody annotated, and annotations that were skipped, say nothing. Where several people disagree about a
-tag of a picture, that tag is unknown.
+A image counts as looked at when somebody submitted an annotation for it; tags that were not ticked are absent then.
+Images that nobody annotated, and annotations that were skipped, say nothing. Where several people disagree about a
+tag of a image, that tag is unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from tagspread.data.tables.columns import WHICH, Wanted, looks_like_picture
+from tagspread.data.tables.columns import WHICH, Wanted, looks_like_image
 from tagspread.data.tables.label_table import TAG_COLUMNS, LabelTable
 from tagspread.data.tables.rows import NameRule, Source
 from tagspread.errors import TagspreadError
@@ -31,17 +31,17 @@ OWN = frozenset(
         "lead_time",
         "agreement",
         "was_cancelled",
-        "picture",
+        "file_name",
     )
 )  # columns that ask a person nothing; the last is what tagspread puts into its tasks
 UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # what Label Studio puts before the names of uploaded files
 
 
 class Answer(NamedTuple):
-    """What one person said about one picture."""
+    """What one person said about one image."""
 
     number: int  # of the row, for messages
-    data: dict[str, Any]  # of the task, picture included
+    data: dict[str, Any]  # of the task, image included
     tags: frozenset[str]
 
 
@@ -135,11 +135,9 @@ def _tags_column(rows: list[tuple[int, dict[str, Any]]], header: list[str], wher
             raise TagspreadError(f"@tags_column: {where.name} has no column {options.tags_column!r}.", tags_column=...)
         return options.tags_column
     sample = [row for _, row in rows[:200]]
-    pictures = {key for key in header if any(_is_address(row.get(key)) for row in sample)}
+    images = {key for key in header if any(_is_address(row.get(key)) for row in sample)}
     rest = [
-        key
-        for key in header
-        if key not in OWN | pictures | {options.image_column} and key not in (options.ignore or ())
+        key for key in header if key not in OWN | images | {options.image_column} and key not in (options.ignore or ())
     ]
     named = [key for key in rest if key.lower() in TAG_COLUMNS]
     if len(found := named or rest) != 1:
@@ -169,11 +167,11 @@ def _choices(value: Any, where: Source, number: int) -> list[str]:
 
 
 def _is_address(value: Any) -> bool:
-    return isinstance(value, str) and looks_like_picture(_path(value))
+    return isinstance(value, str) and looks_like_image(_path(value))
 
 
 def _path(address: str) -> str:
-    """Return the path of a picture in an address, be it a plain path, of local files, or anywhere on the web.
+    """Return the path of a image in an address, be it a plain path, of local files, or anywhere on the web.
 
     >>> _path("/data/local-files/?d=photos/a%20b.jpg"), _path("https://example.com/c.jpg?size=1")
     ('photos/a b.jpg', '/c.jpg')
@@ -183,19 +181,19 @@ def _path(address: str) -> str:
     except ValueError:  # such as "http://[": no address, whatever it is
         return address
     found = parts.query.removeprefix("d=") if parts.query.startswith("d=") else parts.path
-    return unquote(found, errors="surrogateescape")  # as ledger/exports.py quotes
+    return unquote(found, errors="surrogateescape")  # as pseudo_labels/exports.py quotes
 
 
-def _picture(answer: Answer, where: Source, images: Path, options: Wanted) -> str:
-    """Return the picture's name: the one that tagspread gave it, or what its address leads to."""
+def _image(answer: Answer, where: Source, images: Path, options: Wanted) -> str:
+    """Return the image's name: the one that tagspread gave it, or what its address leads to."""
     data, key = answer.data, options.image_column
     if key is None:
-        if data.get("picture"):
-            return str(data["picture"])
+        if data.get("file_name"):
+            return str(data["file_name"])
         key = next((key for key in ("image", *data) if _is_address(data.get(key))), None)
     if key is None or not isinstance(data.get(key), str):
         raise TagspreadError(
-            f"{where.at(answer.number)} names no picture; say where it does with @image_column.", **WHICH
+            f"{where.at(answer.number)} names no image; say where it does with @image_column.", **WHICH
         )
     return _below(images, data[key])
 
@@ -204,10 +202,10 @@ def _table(answers: Iterable[Answer], where: Source, images: Path, options: Want
     rule = NameRule(images, where, allow_outside)
     said: dict[str, list[frozenset[str]]] = {}
     for answer in answers:
-        name = rule(_picture(answer, where, images, options), answer.number)
+        name = rule(_image(answer, where, images, options), answer.number)
         said.setdefault(name, []).append(answer.tags)
     if not said:
-        raise TagspreadError(f"{where.name} holds no annotation that was submitted; annotate some pictures first.")
+        raise TagspreadError(f"{where.name} holds no annotation that was submitted; annotate some images first.")
     classes = tuple(sorted({tag for answers in said.values() for tags in answers for tag in tags}))
     if not classes:
         raise TagspreadError(f"{where.name} names no tag at all.")
@@ -222,10 +220,10 @@ def _agreed(answers: list[frozenset[str]], tag: str) -> int:
 
 
 def _below(images: Path, address: str) -> str:
-    """Return the name, below the folder, of the picture that an address leads to.
+    """Return the name, below the folder, of the image that an address leads to.
 
     Label Studio may serve a folder further up, or give uploaded files a prefix: the longest end of the address that is
-    a picture in the folder is it. If none is, the address stays as it is, and is named among what cannot be read.
+    a image in the folder is it. If none is, the address stays as it is, and is named among what cannot be read.
     """
     pieces = [piece for piece in _path(address).split("/") if piece]
     for k in range(len(pieces)):

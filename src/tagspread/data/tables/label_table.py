@@ -1,4 +1,4 @@
-"""Labels: which picture carries which tags, and what nobody has looked at."""
+"""Labels: which image carries which tags, and what nobody has looked at."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CELLS = {1: "1", 0: "0", -1: ""}
 
 @dataclass(frozen=True, eq=False)
 class LabelTable:
-    """Pictures, classes and a matrix of 1, 0 and -1 (unknown)."""
+    """Images, classes and a matrix of 1, 0 and -1 (unknown)."""
 
     paths: Sequence[Path]
     classes: tuple[str, ...]
@@ -48,8 +48,8 @@ class LabelTable:
     def _checked(self, y: np.ndarray) -> np.ndarray:
         if y.shape != (len(self.paths), len(self.classes)):
             raise TagspreadError(
-                f"y has shape {y.shape} for {len(self.paths)} pictures and {len(self.classes)} classes; give a matrix "
-                "with a row per picture and a column per class."
+                f"y has shape {y.shape} for {len(self.paths)} images and {len(self.classes)} classes; give a matrix "
+                "with a row per image and a column per class."
             )
         if y.dtype.kind not in "biuf":
             raise TagspreadError(f"y holds {y.dtype}; give numbers: 1, 0 or -1 (unknown).")
@@ -76,7 +76,7 @@ class LabelTable:
     __hash__ = None  # type: ignore[assignment]  # the matrix could be changed
 
     @property
-    def labelled(self) -> np.ndarray:
+    def labeled(self) -> np.ndarray:
         """Rows about which anything is known, as a mask."""
         return np.asarray((self.y >= 0).any(axis=1))
 
@@ -154,11 +154,11 @@ class LabelTable:
 
 
 def written_name(path: Path, images: str | Path | None) -> str:
-    """Return what a picture is called in a table, or raise for a name that would not be read back from one."""
+    """Return what a image is called in a table, or raise for a name that would not be read back from one."""
     try:
         name = path.relative_to(images).as_posix() if images is not None else path.as_posix()
     except ValueError:
-        raise TagspreadError(f"{path} is not below {images}; give the folder that holds all pictures.") from None
+        raise TagspreadError(f"{path} is not below {images}; give the folder that holds all images.") from None
     if name != name.strip():
         raise TagspreadError(f"{name!r} begins or ends with a blank, which a CSV file does not keep; rename it.")
     try:
@@ -181,16 +181,16 @@ def read_table(
 ) -> LabelTable:
     """Read a CSV, TSV or Parquet file of labels; paths in it are relative to ``images``.
 
-    Two shapes are read. Long: one column with the picture, one with its tags (``beach.jpg,sea|sand``); a tag that is
-    not listed is absent, and a picture on several lines carries the tags of all of them. Wide: one column with the
-    picture, one per tag, 1, 0 or blank for unknown; a picture has one line.
+    Two shapes are read. Long: one column with the image, one with its tags (``beach.jpg,sea|sand``); a tag that is
+    not listed is absent, and a image on several lines carries the tags of all of them. Wide: one column with the
+    image, one per tag, 1, 0 or blank for unknown; a image has one line.
 
     Args:
         file: the table, with a header line: ``.csv`` (commas, semicolons or tabs), ``.tsv`` or ``.txt`` (tabs),
             ``.parquet``; or what Label Studio exports, as ``.json`` or ``.csv``.
         images: the folder the paths start from.
         delimiter: what separates tags in the long shape; None if each cell is one tag.
-        image_column: the column with the pictures; else the first that holds names of picture files, or the first.
+        image_column: the column with the images; else the first that holds names of image files, or the first.
         tags_column: the column with lists of tags; else one called tags, labels, tag or label.
         layout: ``"long"``, ``"wide"`` or ``"auto"``: long if there is a column of tags.
         ignore: columns that are about something else, or ``"all"`` for all that are.

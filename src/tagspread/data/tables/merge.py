@@ -11,12 +11,12 @@ from tagspread.errors import TagspreadError
 
 
 def merge(one: LabelTable, other: LabelTable) -> LabelTable:
-    """Return the rows of both, the classes of both; a picture in both gets one row with what either knows.
+    """Return the rows of both, the classes of both; a image in both gets one row with what either knows.
 
     In the rows of a table, a class that it does not have is what its ``unlisted`` says.
 
     Raises:
-        TagspreadError: one table says 1 and the other 0 of the same picture and class, or names a picture twice.
+        TagspreadError: one table says 1 and the other 0 of the same image and class, or names a image twice.
     """
     classes = one.classes + tuple(name for name in other.classes if name not in set(one.classes))
     place: dict[Path, int] = {}

@@ -8,13 +8,20 @@ from itertools import chain, islice
 from pathlib import Path
 
 from tagspread.data.tables import label_studio
-from tagspread.data.tables.columns import Shape, Wanted, find_shape, looks_like_picture, wanted
+from tagspread.data.tables.columns import Shape, Wanted, find_shape, looks_like_image, wanted
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.rows import LongRows, NameRule, Source, WideRows
 from tagspread.errors import TagspreadError
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".json")
-LEDGER_COLUMNS = ("image", "tag", "target", "score", "rank", "flips")  # of what a run writes about its pile
+PSEUDO_LABEL_COLUMNS = (
+    "image",
+    "tag",
+    "target",
+    "score",
+    "rank",
+    "flips",
+)  # of what a run writes about its unlabeled set
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 SAMPLE = 200  # rows that are looked at before it is decided which column is what
 MAGIC = {
@@ -22,8 +29,8 @@ MAGIC = {
     b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the sheet as CSV",
     b"\x1f\x8b": "packed with gzip; unpack it first",
     b"PAR1": "a Parquet file; let its name end in .parquet",
-    b"\xff\xd8\xff": "a JPEG picture; give the file with the labels",
-    b"\x89PNG": "a PNG picture; give the file with the labels",
+    b"\xff\xd8\xff": "a JPEG image; give the file with the labels",
+    b"\x89PNG": "a PNG image; give the file with the labels",
     b"%PDF": "a PDF document; save the table as CSV",
     b"\xff\xfe": "is not a CSV file in UTF-8 but in UTF-16; save it as UTF-8",
     b"\xfe\xff": "is not a CSV file in UTF-8 but in UTF-16; save it as UTF-8",
@@ -55,10 +62,10 @@ def read(
     header = header_of(source, next(lines, None), separator)
     if label_studio.is_export(header):
         return label_studio.read_rows(source, images, header, lines, options, allow_outside)
-    if tuple(header) == LEDGER_COLUMNS:
+    if tuple(header) == PSEUDO_LABEL_COLUMNS:
         raise TagspreadError(
-            f"{source} is what a run took its untagged pictures for, not labels that a person gave; correct it in "
-            "Label Studio (tagspread ledger RUN --label-studio FILE) and give the file that comes back."
+            f"{source} is what a run took its untagged images for, not labels that a person gave; correct it in "
+            "Label Studio (tagspread pseudo-labels RUN --label-studio FILE) and give the file that comes back."
         )
     sample = list(islice(lines, SAMPLE))
     if not sample:
@@ -134,14 +141,14 @@ def header_of(source: Path, first: Row | None, separator: str) -> list[str]:
     if first is None:
         raise TagspreadError(f"{source} has no rows below its header line.")
     number, header = first[0], [cell.strip() for cell in first[1]]
-    if looks_like_picture(header[0]):
+    if looks_like_image(header[0]):
         raise TagspreadError(
-            f"{source} line {number} begins with {header[0]!r}, a picture, where the names of the columns "
+            f"{source} line {number} begins with {header[0]!r}, a image, where the names of the columns "
             f"are expected; write a header line above it, such as image{separator}tags."
         )
     if len(header) < 2:
         raise TagspreadError(
-            f"{source} has one column; give the picture and its tags, separated by {SEPARATORS[separator]}."
+            f"{source} has one column; give the image and its tags, separated by {SEPARATORS[separator]}."
         )
     return header
 

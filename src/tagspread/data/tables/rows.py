@@ -20,7 +20,7 @@ VALUES |= {"True": 1, "TRUE": 1, "true": 1, "False": 0, "FALSE": 0, "false": 0}
 PYTHON_LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 BYTES = {cell: value % 256 for cell, value in VALUES.items()}  # -1 as an int8 is 255 as a byte
 DELIMITERS = ("|", ";", ",", " ")
-MOST_TAGS = 65_536  # a sentence per picture is no tag, and a matrix of sentences would not fit anywhere
+MOST_TAGS = 65_536  # a sentence per image is no tag, and a matrix of sentences would not fit anywhere
 CHUNK = 8192
 ODD = re.compile(r"(?:^|[\\/])\.\.(?:[\\/]|$)|^[\\/]|^.:[\\/]|(?:^|/)\.?(?:/|$)|\0")
 LEAVES = re.compile(r"(?:^|[\\/])\.\.(?:[\\/]|$)|^[\\/]|^.:[\\/]")
@@ -42,7 +42,7 @@ class Source(NamedTuple):
 
 
 class NameRule:
-    """Turns what a file calls a picture into its plain form, relative to the folder."""
+    """Turns what a file calls a image into its plain form, relative to the folder."""
 
     def __init__(self, folder: Path, source: Source, allow_outside: bool) -> None:
         self._source, self._allow_outside = source, allow_outside
@@ -59,18 +59,18 @@ class NameRule:
             raise TagspreadError(f"{self._source.at(number)} names {name!r}, which no file can be called.")
         if LEAVES.search(name) and not self._allow_outside:
             raise TagspreadError(
-                f"{self._source.at(number)} names {name!r}, which leads out of the pictures' folder {self._top}; "
+                f"{self._source.at(number)} names {name!r}, which leads out of the images' folder {self._top}; "
                 "write paths relative to that folder, or allow others with @allow_outside.",
                 allow_outside=True,
             )
         name = str(Path(name)) if name else ""
         if name in ("", "."):
-            raise TagspreadError(f"{self._source.at(number)} names no picture.")
+            raise TagspreadError(f"{self._source.at(number)} names no image.")
         return name
 
 
 class LongRows:
-    """One picture and its tags per row; rows of the same picture are united."""
+    """One image and its tags per row; rows of the same image are united."""
 
     def __init__(self, source: Source, delimiter: str | None) -> None:
         self._source, self._delimiter = source, delimiter
@@ -98,7 +98,7 @@ class LongRows:
 
     def add(self, name: str, tags: Iterable[str], number: int) -> None:
         """Add a row whose tags are apart."""
-        if name != self._last or not self._counts:  # a file with a line per tag has a picture's lines together
+        if name != self._last or not self._counts:  # a file with a line per tag has a image's lines together
             self._begin(name)
         for tag in tags:
             if plain := tag.strip():
@@ -161,7 +161,7 @@ class LongRows:
 
 
 class WideRows:
-    """One picture per row, with one cell per tag."""
+    """One image per row, with one cell per tag."""
 
     def __init__(self, source: Source, names: Sequence[str], drop_others: bool) -> None:
         self._source, self._names, self._drop_others = source, tuple(names), drop_others
@@ -186,7 +186,7 @@ class WideRows:
             others = [self._names[k] for k in wrong]
             raise TagspreadError(
                 f"{self._source.at(number)}, column {others[0]!r} holds {cells[wrong[0]]!r}; write 1, 0 or nothing "
-                "(unknown). For a list of tags per picture, call the column one of tags, labels, tag, label, or give "
+                "(unknown). For a list of tags per image, call the column one of tags, labels, tag, label, or give "
                 "@tags_column. If it is about something else: @ignore.",
                 tags_column=Blank("NAME"),
                 ignore=others,
@@ -199,7 +199,7 @@ class WideRows:
             again = int(np.flatnonzero(first != np.arange(len(first)))[0])
             raise TagspreadError(
                 f"{self._source.at(self._numbers[again])} names {self._paths.paths(folder)[again]} again, after "
-                f"{self._source.unit} {self._numbers[int(first[again])]}; give each picture one."
+                f"{self._source.unit} {self._numbers[int(first[again])]}; give each image one."
             )
         y = np.frombuffer(self._y, np.int8).reshape(len(self._paths), len(self._names))
         kept = [k for k in range(len(self._names)) if k not in self._dropped]
