@@ -23,7 +23,7 @@ def test_the_command(tmp_path):
     command = [sys.executable, "-m", "tagspread", "demo", "--canvases", "100", "--epochs", "1", "--out", "here"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert "labeled + unlabeled (CAP)" in result.stdout
+    assert "with unlabeled (CAP)" in result.stdout
     assert (tmp_path / "here" / "cap" / "metrics.json").is_file()
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert again.returncode == 2

@@ -124,7 +124,7 @@ def show_demo(runs: dict[str, Run], console: Console) -> None:
         figures = run.metrics["test"]
         low, high = figures["interval_90"]
         table.add_row(
-            {"CAP": "labeled + unlabeled (CAP)"}.get(title, title),
+            {"CAP": "with unlabeled (CAP)"}.get(title, title),
             f"{100 * figures['mAP']:.1f}",
             f"{100 * low:.1f} to {100 * high:.1f}",
             f"{run.metrics['seconds']:.0f}",
