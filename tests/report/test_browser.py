@@ -1,26 +1,18 @@
 """The page in a real browser: opened, sorted, switched; on a phone and on a desk, by day and by night."""
 
 import itertools
-import shutil
 
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[dev]')")
+from tests.browser import chromium
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 760}
 
 
 @pytest.fixture(scope="module")
 def browser():
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    with sync_api.sync_playwright() as playwright:
-        try:
-            started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        except sync_api.Error as error:
-            pytest.skip(f"no Chromium can be started: {str(error).splitlines()[0]}")
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(params=[(DESK, "light"), (DESK, "dark"), (PHONE, "light"), (PHONE, "dark")], ids=str)
