@@ -1,4 +1,4 @@
-"""The command that takes a run elsewhere: ``export``."""
+"""``tagspread export``: write a run as ONNX or as a folder to share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands to get to know it: ``demo`` and ``methods``."""
+"""``tagspread demo``: the main job on data that needs no download."""
 
 from __future__ import annotations
 
@@ -7,19 +7,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from tagspread.cli.common import Overwrite, Quiet, may_be_stopped, say
-
-
-def methods() -> None:
-    """List the methods, one line each."""
-    from tagspread.methods import METHODS
-
-    table = Table("method", "what it does")
-    for name, method in METHODS.items():
-        table.add_row(name, method.summary)
-    Console().print(table)
 
 
 def demo(

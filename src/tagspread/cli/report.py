@@ -1,4 +1,4 @@
-"""The command that shows a run: ``report``."""
+"""``tagspread report``: write one page about a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that makes features of images: ``embed``."""
+"""``tagspread embed``: compute features of images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that repeats the paper's experiments: ``bench``."""
+"""``tagspread bench``: repeat the paper's experiments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from tagspread.cli.common import Quiet, may_be_stopped
+from tagspread.cli.common import Quiet, may_be_stopped, read_settings
 from tagspread.errors import TagspreadError
 
 MANY = {"--methods": "cap topk", "--p": "0.05 0.1", "--seeds": "1 2"}  # with examples
@@ -85,11 +85,10 @@ def bench(
     Call it again with the same --out and it goes on where it was. Exit code 1 if a cell failed.
     """
     from tagspread.bench.run import Request, run_bench
-    from tagspread.cli.training import _settings
     from tagspread.progress import Watcher
 
     given = {"backbone": backbone, "weights": weights, "image_size": image_size}
-    settings = {name: value for name, value in given.items() if value is not None} | _settings(set_ or [])
+    settings = {name: value for name, value in given.items() if value is not None} | read_settings(set_ or [])
     for name in ("method", "seed"):
         if name in settings:
             raise TagspreadError(f"--set {name}: a grid has several; give --{name}s.")

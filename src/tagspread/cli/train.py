@@ -1,8 +1,7 @@
-"""Commands that lead to a run: ``check`` and ``train``."""
+"""``tagspread train``: train a tagger, or continue a run."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +16,7 @@ from tagspread.cli.common import (
     Quiet,
     TagsColumn,
     may_be_stopped,
+    read_settings,
     say,
     table_options,
 )
@@ -24,29 +24,6 @@ from tagspread.errors import TagspreadError
 
 if TYPE_CHECKING:
     from tagspread.train.trainer import Run
-
-
-def check(
-    images: Annotated[Path, typer.Argument(help="Folder of images, tagged and untagged.")],
-    labels: Annotated[
-        Path, typer.Option(help="CSV, TSV, Parquet or Label Studio export with the tags of some of them.")
-    ],
-    test_labels: Annotated[Path | None, typer.Option(help="The same with tags to evaluate on.")] = None,
-    delimiter: Delimiter = "|",
-    image_column: ImageColumn = None,
-    tags_column: TagsColumn = None,
-    ignore: Ignore = None,
-    allow_outside: Outside = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
-) -> None:
-    """Find every problem of a data set before it is trained on; exit code 1 if something must be fixed.
-
-    A table or folder that cannot be read is exit code 2, as everywhere.
-    """
-    from tagspread.data.check.run import run_check
-
-    options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
-    raise typer.Exit(run_check(images, labels, test_labels, as_json, table_options=options))
 
 
 def train(
@@ -93,7 +70,7 @@ def train(
         "backbone": backbone, "weights": weights, "epochs": epochs, "warmup_epochs": warmup_epochs, "batch": batch,
         "lr": lr, "image_size": image_size, "seed": seed, "method": method, "preset": preset, "mode": mode,
     }  # fmt: skip
-    settings = {name: value for name, value in given.items() if value is not None} | _settings(set_ or [])
+    settings = {name: value for name, value in given.items() if value is not None} | read_settings(set_ or [])
     data: dict[str, Any] = {"images": images, "labels": labels, "test_labels": test_labels, "test_share": test_share}
     if resume is not None:
         if settings or overwrite or cache or out or any(value is not None for value in data.values()):
@@ -148,23 +125,6 @@ def _tell(run: Run) -> None:
                 say(f"note: {words}")
     if "warning" in run.metrics:
         say(f"note: {run.metrics['warning']}")
-
-
-def _settings(pairs: list[str]) -> dict[str, Any]:
-    """Read NAME=VALUE, the value as JSON where it is JSON, else as text."""
-    from tagspread.train.config import TrainConfig
-
-    settings: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals:
-            raise TagspreadError(f"--set {pair}: write NAME=VALUE.")
-        TrainConfig.check_names([name])
-        try:
-            settings[name] = json.loads(text.lower() if text in ("True", "False") else text)
-        except json.JSONDecodeError:
-            settings[name] = text
-    return settings
 
 
 def _of_run(folder: Path) -> dict[str, Any]:
