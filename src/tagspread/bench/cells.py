@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from tagspread._version import __version__
-from tagspread.bench.places import Record
+from tagspread.bench.records import Record
 from tagspread.errors import TagspreadError
 from tagspread.methods import find_method
 from tagspread.methods.from_file import text_of

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from tagspread.bench.cells import Cell, plain_options, remove_models, train_in
-from tagspread.bench.places import Record
+from tagspread.bench.records import Record
 from tagspread.bench.results import Results, write_file
 from tagspread.core.metrics import multilabel_report
 from tagspread.errors import TagspreadError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tagspread.bench.literature import Published
-from tagspread.bench.places import Record
+from tagspread.bench.records import Record
 from tagspread.wording import MINUS
 
 TITLES: dict[str, str] = {

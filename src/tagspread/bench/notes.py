@@ -8,7 +8,7 @@ from tagspread.bench.cells import all_options
 from tagspread.bench.chosen import BY_LABELS
 from tagspread.bench.entries import MISSING, Row, Table, row_name
 from tagspread.bench.grid import PAPER_METHODS, in_order
-from tagspread.bench.places import Record
+from tagspread.bench.records import Record
 from tagspread.wording import counted
 
 PROTOCOLS = {

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tagspread.bench.places import Record, is_current, place_of, versions
+from tagspread.bench.records import Record, is_current, place_of, versions
 from tagspread.errors import TagspreadError
 from tagspread.files import alone
 

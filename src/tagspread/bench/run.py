@@ -15,7 +15,7 @@ from tagspread.bench.chosen import Choices, chosen_rows
 from tagspread.bench.datasets import Problems, Source, load
 from tagspread.bench.figures import write_figures
 from tagspread.bench.grid import SHARES, WARMUP, Grid, in_order
-from tagspread.bench.places import Record, current
+from tagspread.bench.records import Record, current
 from tagspread.bench.results import Results
 from tagspread.bench.studies import LABEL_STUDY, STUDIES, Study, write_label_study
 from tagspread.bench.tables import build_tables

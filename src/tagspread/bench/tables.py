@@ -12,7 +12,7 @@ from tagspread.bench.entries import Entry, Row, Table, row_name
 from tagspread.bench.grid import in_order
 from tagspread.bench.literature import published
 from tagspread.bench.notes import PROTOCOLS, chosen_thresholds, failures, judge, own_settings
-from tagspread.bench.places import Record, RowName, current, place_of, row_of
+from tagspread.bench.records import Record, RowName, current, place_of, row_of
 from tagspread.methods import METHODS
 
 

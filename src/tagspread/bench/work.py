@@ -16,7 +16,7 @@ import torch
 from tagspread.bench.cells import Cell, can_go_on, failed_cell, machine_name, remove_models, run_cell
 from tagspread.bench.chosen import Choices, Unchosen, choose, split_of
 from tagspread.bench.grid import WARMUP, starts_from_warmup
-from tagspread.bench.places import Record
+from tagspread.bench.records import Record
 from tagspread.bench.results import Results
 from tagspread.files import Needed, alone
 from tagspread.methods import find_method

@@ -11,7 +11,7 @@ from pathlib import Path
 from tagspread.bench.entries import MISSING, Table
 from tagspread.bench.literature import source_notes
 from tagspread.bench.notes import PROTOCOLS, machine_notes, marks_in, protocol_words
-from tagspread.bench.places import Record
+from tagspread.bench.records import Record
 from tagspread.bench.results import write_file
 
 TABLES = ("table.md", "table.csv", "table.html")

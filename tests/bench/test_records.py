@@ -7,7 +7,7 @@ import pytest
 from tagspread.bench import run as run_module
 from tagspread.bench.entries import MISSING
 from tagspread.bench.grid import Grid
-from tagspread.bench.places import current
+from tagspread.bench.records import current
 from tagspread.bench.results import Results
 from tagspread.bench.run import Request, write_all
 from tagspread.bench.tables import build_tables
