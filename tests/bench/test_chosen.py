@@ -15,10 +15,10 @@ from tagspread.bench import cells as cells_module
 from tagspread.bench import chosen as chosen_module
 from tagspread.bench import work as work_module
 from tagspread.bench.chosen import BY_LABELS, FILE, TRIED, TUNED_FROM, Choice, Choices, choose, chosen_rows, split_of
-from tagspread.bench.entries import MISSING
 from tagspread.bench.figures import pseudo_labels
 from tagspread.bench.grid import Grid
 from tagspread.bench.results import Results
+from tagspread.bench.table_parts import MISSING
 from tagspread.bench.tables import build_tables
 from tagspread.errors import TagspreadError
 from tagspread.run.artefact import load_network, read_artefact

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tagspread.bench import run as run_module
-from tagspread.bench.entries import MISSING
 from tagspread.bench.grid import Grid
 from tagspread.bench.records import current
 from tagspread.bench.results import Results
 from tagspread.bench.run import Request, write_all
+from tagspread.bench.table_parts import MISSING
 from tagspread.bench.tables import build_tables
 from tests.bench.conftest import Listener
 from tests.bench.test_tables import cell, done, rows_of

@@ -8,8 +8,8 @@ import torch
 
 from tagspread.bench import work as work_module
 from tagspread.bench.cells import machine_name
-from tagspread.bench.entries import MISSING
 from tagspread.bench.results import Results
+from tagspread.bench.table_parts import MISSING
 from tagspread.bench.work import GridRun, QuietBar
 from tagspread.methods import METHODS
 from tests.bench.conftest import Listener

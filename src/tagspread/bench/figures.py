@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tagspread.bench.chosen import BY_LABELS
-from tagspread.bench.entries import row_name
 from tagspread.bench.records import Record
 from tagspread.bench.studies import KEEP_NEG, KEEP_POS, read_label_study
+from tagspread.bench.table_parts import row_name
 from tagspread.bench.tables import describe
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from tagspread.bench.entries import MISSING, Table
 from tagspread.bench.literature import source_notes
 from tagspread.bench.notes import PROTOCOLS, machine_notes, marks_in, protocol_words
 from tagspread.bench.records import Record
 from tagspread.bench.results import write_file
+from tagspread.bench.table_parts import MISSING, Table
 
 TABLES = ("table.md", "table.csv", "table.html")
 
