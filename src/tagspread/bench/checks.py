@@ -14,7 +14,7 @@ from tagspread.bench.figures import DRAWN
 from tagspread.bench.grid import Grid
 from tagspread.bench.results import Results
 from tagspread.bench.studies import LABEL_STUDY
-from tagspread.bench.writing import TABLES
+from tagspread.bench.table_files import TABLES
 from tagspread.data.split import paper_split
 from tagspread.errors import TagspreadError
 from tagspread.run.folder import RunFolder
