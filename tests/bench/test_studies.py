@@ -7,7 +7,7 @@ import pytest
 from matplotlib.collections import LineCollection
 from scipy.stats import binomtest
 
-from tagspread.bench.figures import eta, pseudo_labels, write_figures
+from tagspread.bench.charts import eta, pseudo_labels, write_figures
 from tagspread.bench.grid import Grid
 from tagspread.bench.studies import (
     eta_variants,

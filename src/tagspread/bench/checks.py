@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from tagspread.bench.charts import DRAWN
 from tagspread.bench.chosen import FILE
 from tagspread.bench.datasets import Source
-from tagspread.bench.figures import DRAWN
 from tagspread.bench.grid import Grid
 from tagspread.bench.results import Results
 from tagspread.bench.studies import LABEL_STUDY

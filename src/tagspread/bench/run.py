@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tagspread.bench.cells import Cell
+from tagspread.bench.charts import write_figures
 from tagspread.bench.checks import check_data, check_folder, check_labeled, check_unused
 from tagspread.bench.chosen import Choices, chosen_rows
 from tagspread.bench.datasets import Problems, Source, load
-from tagspread.bench.figures import write_figures
 from tagspread.bench.grid import SHARES, WARMUP, Grid, in_order
 from tagspread.bench.records import Record, current
 from tagspread.bench.results import Results
