@@ -4,7 +4,7 @@ import pytest
 
 from tagspread.bench import run as run_module
 from tagspread.bench.run import Request, run_bench
-from tagspread.bench.work import QuietBar
+from tagspread.bench.runner import QuietBar
 from tagspread.progress import Watcher
 
 QUICK = {"warmup_epochs": 1, "epochs": 2, "batch": 32, "score_batch": 256}

@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score
 
 from tagspread.bench import cells as cells_module
 from tagspread.bench import chosen as chosen_module
-from tagspread.bench import work as work_module
+from tagspread.bench import runner as work_module
 from tagspread.bench.charts import pseudo_labels
 from tagspread.bench.chosen import BY_LABELS, FILE, TRIED, TUNED_FROM, Choice, Choices, choose, chosen_rows, split_of
 from tagspread.bench.grid import Grid

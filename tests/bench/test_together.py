@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tagspread.bench.run import run_bench
-from tagspread.bench.work import GridRun
+from tagspread.bench.runner import GridRun
 from tagspread.files import Needed, alone
 from tests.bench.conftest import Listener
 

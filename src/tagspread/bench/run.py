@@ -17,10 +17,10 @@ from tagspread.bench.datasets import Problems, Source, load
 from tagspread.bench.grid import SHARES, WARMUP, Grid, in_order
 from tagspread.bench.records import Record, current
 from tagspread.bench.results import Results
+from tagspread.bench.runner import GridRun
 from tagspread.bench.studies import LABEL_STUDY, STUDIES, Study, write_label_study
 from tagspread.bench.table_files import write_tables
 from tagspread.bench.tables import build_tables
-from tagspread.bench.work import GridRun
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.progress import Watcher
 from tagspread.train.preflight import try_weights

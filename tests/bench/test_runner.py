@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tagspread.bench import work as work_module
+from tagspread.bench import runner as work_module
 from tagspread.bench.cells import machine_name
 from tagspread.bench.results import Results
+from tagspread.bench.runner import GridRun, QuietBar
 from tagspread.bench.table_parts import MISSING
-from tagspread.bench.work import GridRun, QuietBar
 from tagspread.methods import METHODS
 from tests.bench.conftest import Listener
 
