@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tagspread.bench.chosen import BY_LABELS
 from tagspread.bench.records import Record
 from tagspread.bench.studies import KEEP_NEG, KEEP_POS, read_label_study
 from tagspread.bench.table_parts import row_name
 from tagspread.bench.tables import describe
+from tagspread.bench.threshold_choice import BY_LABELS
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
 

@@ -9,12 +9,12 @@ import math
 from pathlib import Path
 
 from tagspread.bench.charts import DRAWN
-from tagspread.bench.chosen import FILE
 from tagspread.bench.datasets import Source
 from tagspread.bench.grid import Grid
 from tagspread.bench.results import Results
 from tagspread.bench.studies import LABEL_STUDY
 from tagspread.bench.table_files import TABLES
+from tagspread.bench.threshold_choice import FILE
 from tagspread.data.split import paper_split
 from tagspread.errors import TagspreadError
 from tagspread.run.folder import RunFolder

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from tagspread.bench.cells import Cell, all_options, plain_options
-from tagspread.bench.chosen import BY_LABELS, Choice, Split, Unchosen, split_of
+from tagspread.bench.threshold_choice import BY_LABELS, Choice, Split, Unchosen, split_of
 from tagspread.demo import SETTINGS as DEMO_SETTINGS
 from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.methods import METHODS, find_method, get_method

@@ -12,7 +12,6 @@ from typing import Any
 from tagspread.bench.cells import Cell
 from tagspread.bench.charts import write_figures
 from tagspread.bench.checks import check_data, check_folder, check_labeled, check_unused
-from tagspread.bench.chosen import Choices, chosen_rows
 from tagspread.bench.datasets import Problems, Source, load
 from tagspread.bench.grid import SHARES, WARMUP, Grid, in_order
 from tagspread.bench.records import Record, current
@@ -21,6 +20,7 @@ from tagspread.bench.runner import GridRun
 from tagspread.bench.studies import LABEL_STUDY, STUDIES, Study, write_label_study
 from tagspread.bench.table_files import write_tables
 from tagspread.bench.tables import build_tables
+from tagspread.bench.threshold_choice import Choices, chosen_rows
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.progress import Watcher
 from tagspread.train.preflight import try_weights

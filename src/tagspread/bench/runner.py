@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from tagspread.bench.cells import Cell, can_go_on, failed_cell, machine_name, remove_models, run_cell
-from tagspread.bench.chosen import Choices, Unchosen, choose, split_of
 from tagspread.bench.grid import WARMUP, starts_from_warmup
 from tagspread.bench.records import Record
 from tagspread.bench.results import Results
+from tagspread.bench.threshold_choice import Choices, Unchosen, choose, split_of
 from tagspread.files import Needed, alone
 from tagspread.methods import find_method
 from tagspread.progress import Watcher

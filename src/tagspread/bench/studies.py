@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tagspread.bench.chosen import TUNED_FROM
 from tagspread.bench.results import write_file
+from tagspread.bench.threshold_choice import TUNED_FROM
 from tagspread.core.theory import proportion_interval, theorem1_bound
 from tagspread.data.split import paper_split
 from tagspread.errors import TagspreadError

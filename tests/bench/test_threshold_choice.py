@@ -12,14 +12,24 @@ from safetensors.torch import load_file
 from sklearn.metrics import f1_score
 
 from tagspread.bench import cells as cells_module
-from tagspread.bench import chosen as chosen_module
 from tagspread.bench import runner as work_module
+from tagspread.bench import threshold_choice as chosen_module
 from tagspread.bench.charts import pseudo_labels
-from tagspread.bench.chosen import BY_LABELS, FILE, TRIED, TUNED_FROM, Choice, Choices, choose, chosen_rows, split_of
 from tagspread.bench.grid import Grid
 from tagspread.bench.results import Results
 from tagspread.bench.table_parts import MISSING
 from tagspread.bench.tables import build_tables
+from tagspread.bench.threshold_choice import (
+    BY_LABELS,
+    FILE,
+    TRIED,
+    TUNED_FROM,
+    Choice,
+    Choices,
+    choose,
+    chosen_rows,
+    split_of,
+)
 from tagspread.errors import TagspreadError
 from tagspread.run.artefact import load_network, read_artefact
 from tagspread.train.interrupts import Interrupted
