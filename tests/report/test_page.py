@@ -10,8 +10,8 @@ import pytest
 import tagspread as ts
 from tagspread.linear.choose import choose
 from tagspread.predict.evaluation import evaluate
-from tagspread.report.looked import Example
 from tagspread.report.page import _title, write_report
+from tagspread.report.scored import Example
 from tagspread.run.pseudo_labels import read_pseudo_labels
 from tagspread.train import head_mode
 from tagspread.train.gain import gain_in_words

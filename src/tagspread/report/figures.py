@@ -10,7 +10,6 @@ from markupsafe import Markup
 
 from tagspread.core.calibration import Calibration, Reliability
 from tagspread.report.gather import Told
-from tagspread.report.looked import Looked
 from tagspread.report.plots import (
     Heap,
     Series,
@@ -23,6 +22,7 @@ from tagspread.report.plots import (
     ticks,
 )
 from tagspread.report.rows import ClassRow
+from tagspread.report.scored import Looked
 from tagspread.report.words import hundredths
 from tagspread.wording import counted
 

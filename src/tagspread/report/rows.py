@@ -11,7 +11,7 @@ from tagspread.core.theory import proportion_interval
 from tagspread.core.thresholds import class_counts
 from tagspread.predict.evaluation import CONFIDENCE, ClassFigures
 from tagspread.report.gather import Told
-from tagspread.report.looked import Looked
+from tagspread.report.scored import Looked
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import numpy as np
 
 from tagspread.report.gather import Told
 from tagspread.report.known import GIVEN
-from tagspread.report.looked import Looked
 from tagspread.report.rows import ClassRow
+from tagspread.report.scored import Looked
 from tagspread.train.gain import gain_in_words
 from tagspread.wording import counted
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-import tagspread.report.looked as looked
+import tagspread.report.scored as looked
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.report.known import Part
 
