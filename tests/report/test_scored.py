@@ -9,7 +9,7 @@ from PIL import Image
 
 import tagspread.report.scored as looked
 from tagspread.data.tables.label_table import LabelTable
-from tagspread.report.known import Part
+from tagspread.report.labeled import Part
 
 
 def opened(uri):

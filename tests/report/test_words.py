@@ -5,7 +5,7 @@ from typing import Any
 import tagspread as ts
 from tagspread.predict.evaluation import ClassFigures, decide_on_table
 from tagspread.report.gather import read_run
-from tagspread.report.known import find_known
+from tagspread.report.labeled import find_known
 from tagspread.report.page import write_report
 from tagspread.report.rows import class_rows
 from tagspread.report.words import length, notes, sentences, tiles

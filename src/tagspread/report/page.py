@@ -23,7 +23,7 @@ from tagspread.report.figures import (
     unlabeled_figures,
 )
 from tagspread.report.gather import Missing, Told, read_run
-from tagspread.report.known import find_known
+from tagspread.report.labeled import find_known
 from tagspread.report.rows import ClassRow, class_rows
 from tagspread.report.scored import GROUPS, UNSURE, Example, Looked, examples, look
 from tagspread.report.words import hundredths, length, notes, sentences, setting, tiles

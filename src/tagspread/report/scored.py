@@ -18,7 +18,7 @@ from tagspread.core.calibration import Reliability, reliability
 from tagspread.data.images.decode import decode
 from tagspread.predict.evaluation import Evaluation, figures, score_table, thresholds_chosen_on
 from tagspread.predict.tagger import Tagger
-from tagspread.report.known import Part
+from tagspread.report.labeled import Part
 
 SIDE, QUALITY = 176, 62  # of thumbnails, shown at about half that size: crisp on a phone, and a few kilobytes each
 MOST_SHOWN = 6  # per group
