@@ -4,10 +4,10 @@ from typing import Any
 
 import tagspread as ts
 from tagspread.predict.evaluation import ClassFigures, decide_on_table
+from tagspread.report.class_rows import class_rows
 from tagspread.report.gather import read_run
 from tagspread.report.labeled import find_known
 from tagspread.report.page import write_report
-from tagspread.report.rows import class_rows
 from tagspread.report.words import length, notes, sentences, tiles
 from tagspread.train.gain import gain_in_words
 

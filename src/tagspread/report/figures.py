@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from tagspread.core.calibration import Calibration, Reliability
+from tagspread.report.class_rows import ClassRow
 from tagspread.report.gather import Told
 from tagspread.report.plots import (
     Heap,
@@ -21,7 +22,6 @@ from tagspread.report.plots import (
     reliability_chart,
     ticks,
 )
-from tagspread.report.rows import ClassRow
 from tagspread.report.scored import Looked
 from tagspread.report.words import hundredths
 from tagspread.wording import counted

@@ -14,6 +14,7 @@ from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import Both, TagspreadError
 from tagspread.predict.tables import check_output, in_one_motion
 from tagspread.predict.tagger import load
+from tagspread.report.class_rows import ClassRow, class_rows
 from tagspread.report.figures import (
     class_histogram,
     learning_figures,
@@ -24,7 +25,6 @@ from tagspread.report.figures import (
 )
 from tagspread.report.gather import Missing, Told, read_run
 from tagspread.report.labeled import find_known
-from tagspread.report.rows import ClassRow, class_rows
 from tagspread.report.scored import GROUPS, UNSURE, Example, Looked, examples, look
 from tagspread.report.words import hundredths, length, notes, sentences, setting, tiles
 from tagspread.run.artefact import check_weights
