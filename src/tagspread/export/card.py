@@ -17,7 +17,7 @@ from tagspread.methods import METHODS
 from tagspread.predict.tables import in_one_motion
 from tagspread.report.gather import Told, read_run
 from tagspread.report.labeled import find_known
-from tagspread.report.words import hundredths, length, setting
+from tagspread.report.sentences import hundredths, length, setting
 from tagspread.run.artefact import Artefact
 from tagspread.run.folder import RunFolder
 from tagspread.train.gain import gain_in_words

@@ -23,7 +23,7 @@ from tagspread.report.plots import (
     ticks,
 )
 from tagspread.report.scored import Looked
-from tagspread.report.words import hundredths
+from tagspread.report.sentences import hundredths
 from tagspread.wording import counted
 
 LINES = {  # of the log: what it is called, color, shape

@@ -26,7 +26,7 @@ from tagspread.report.figures import (
 from tagspread.report.gather import Missing, Told, read_run
 from tagspread.report.labeled import find_known
 from tagspread.report.scored import GROUPS, UNSURE, Example, Looked, examples, look
-from tagspread.report.words import hundredths, length, notes, sentences, setting, tiles
+from tagspread.report.sentences import hundredths, length, notes, sentences, setting, tiles
 from tagspread.run.artefact import check_weights
 from tagspread.train.head_mode import settings_in_use
 from tagspread.wording import counted

@@ -8,7 +8,7 @@ from tagspread.report.class_rows import class_rows
 from tagspread.report.gather import read_run
 from tagspread.report.labeled import find_known
 from tagspread.report.page import write_report
-from tagspread.report.words import length, notes, sentences, tiles
+from tagspread.report.sentences import length, notes, sentences, tiles
 from tagspread.train.gain import gain_in_words
 
 
