@@ -6,9 +6,9 @@ import pytest
 
 import tagspread as ts
 from tagspread.data.tables.label_table import read_table
-from tagspread.report.gather import read_run
 from tagspread.report.labeled import find_known
 from tagspread.report.page import write_report
+from tagspread.report.record import read_run
 from tests.report.conftest import QUICK, write_csv
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import tagspread as ts
 from tagspread.predict.evaluation import ClassFigures, decide_on_table
 from tagspread.report.class_rows import class_rows
-from tagspread.report.gather import read_run
 from tagspread.report.labeled import find_known
 from tagspread.report.page import write_report
+from tagspread.report.record import read_run
 from tagspread.report.sentences import length, notes, sentences, tiles
 from tagspread.train.gain import gain_in_words
 

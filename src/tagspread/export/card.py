@@ -15,8 +15,8 @@ from tagspread._version import __version__
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
 from tagspread.predict.tables import in_one_motion
-from tagspread.report.gather import Told, read_run
 from tagspread.report.labeled import find_known
+from tagspread.report.record import Told, read_run
 from tagspread.report.sentences import hundredths, length, setting
 from tagspread.run.artefact import Artefact
 from tagspread.run.folder import RunFolder

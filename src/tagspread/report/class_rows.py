@@ -10,7 +10,7 @@ import numpy as np
 from tagspread.core.theory import proportion_interval
 from tagspread.core.thresholds import class_counts
 from tagspread.predict.evaluation import CONFIDENCE, ClassFigures
-from tagspread.report.gather import Told
+from tagspread.report.record import Told
 from tagspread.report.scored import Looked
 
 

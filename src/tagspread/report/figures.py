@@ -10,7 +10,6 @@ from markupsafe import Markup
 
 from tagspread.core.calibration import Calibration, Reliability
 from tagspread.report.class_rows import ClassRow
-from tagspread.report.gather import Told
 from tagspread.report.plots import (
     Heap,
     Series,
@@ -22,6 +21,7 @@ from tagspread.report.plots import (
     reliability_chart,
     ticks,
 )
+from tagspread.report.record import Told
 from tagspread.report.scored import Looked
 from tagspread.report.sentences import hundredths
 from tagspread.wording import counted

@@ -8,7 +8,7 @@ from typing import Any
 
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import Blank, TagspreadError
-from tagspread.report.gather import Missing, Told
+from tagspread.report.record import Missing, Told
 from tagspread.train.again import PUT_ASIDE, TEST_TABLE, Again, count_trained, find_again, read_for_run
 
 GIVEN = "images you gave"

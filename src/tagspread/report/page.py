@@ -23,8 +23,8 @@ from tagspread.report.figures import (
     share_strips,
     unlabeled_figures,
 )
-from tagspread.report.gather import Missing, Told, read_run
 from tagspread.report.labeled import find_known
+from tagspread.report.record import Missing, Told, read_run
 from tagspread.report.scored import GROUPS, UNSURE, Example, Looked, examples, look
 from tagspread.report.sentences import hundredths, length, notes, sentences, setting, tiles
 from tagspread.run.artefact import check_weights

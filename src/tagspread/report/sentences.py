@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tagspread.report.class_rows import ClassRow
-from tagspread.report.gather import Told
 from tagspread.report.labeled import GIVEN
+from tagspread.report.record import Told
 from tagspread.report.scored import Looked
 from tagspread.train.gain import gain_in_words
 from tagspread.wording import counted

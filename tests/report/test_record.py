@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tagspread as ts
-from tagspread.report.gather import read_run
+from tagspread.report.record import read_run
 from tests.report.conftest import TAGS
 
 
