@@ -10,7 +10,10 @@ from markupsafe import Markup
 
 from tagspread.core.calibration import Calibration, Reliability
 from tagspread.report.class_rows import ClassRow
-from tagspread.report.plots import (
+from tagspread.report.record import Told
+from tagspread.report.scored import Looked
+from tagspread.report.sentences import hundredths
+from tagspread.report.svg import (
     Heap,
     Series,
     bar_strip,
@@ -21,9 +24,6 @@ from tagspread.report.plots import (
     reliability_chart,
     ticks,
 )
-from tagspread.report.record import Told
-from tagspread.report.scored import Looked
-from tagspread.report.sentences import hundredths
 from tagspread.wording import counted
 
 LINES = {  # of the log: what it is called, color, shape

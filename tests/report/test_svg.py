@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from tagspread.report.plots import Heap, Series, bar_strip, dot_strip, histogram, legend, line_chart, ticks
-from tagspread.report.plots import reliability_chart as reliability
+from tagspread.report.svg import Heap, Series, bar_strip, dot_strip, histogram, legend, line_chart, ticks
+from tagspread.report.svg import reliability_chart as reliability
 
 BAD = "<script>&\"'"
 
