@@ -14,8 +14,7 @@ from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import Both, TagspreadError
 from tagspread.predict.tables import check_output, in_one_motion
 from tagspread.predict.tagger import load
-from tagspread.report.class_rows import ClassRow, class_rows
-from tagspread.report.figures import (
+from tagspread.report.charts import (
     class_histogram,
     learning_figures,
     precision_strips,
@@ -23,6 +22,7 @@ from tagspread.report.figures import (
     share_strips,
     unlabeled_figures,
 )
+from tagspread.report.class_rows import ClassRow, class_rows
 from tagspread.report.labeled import find_known
 from tagspread.report.record import Missing, Told, read_run
 from tagspread.report.scored import GROUPS, UNSURE, Example, Looked, examples, look
