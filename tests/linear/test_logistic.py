@@ -7,11 +7,11 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
 from tagspread.core.losses import bce_loss
-from tagspread.linear import rows as rows_module
+from tagspread.linear import feature_rows as rows_module
+from tagspread.linear.feature_rows import DenseRows, SparseRows
 from tagspread.linear.heads import Part, scores
 from tagspread.linear.logistic import LinearHead, fit_logistic, loss_and_slope
 from tagspread.linear.perceptron import PerceptronHead
-from tagspread.linear.rows import DenseRows, SparseRows
 
 
 def dataset(rows=60, width=4, classes=3, seed=0):

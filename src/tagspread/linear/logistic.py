@@ -16,8 +16,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from tagspread.linear.feature_rows import DenseRows
 from tagspread.linear.heads import Layers, Part, entry_losses, total_share
-from tagspread.linear.rows import DenseRows
 
 COARSE = 15  # steps that tell good settings from bad ones
 

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tagspread.linear.feature_rows import DenseRows
 from tagspread.linear.heads import Layers
 from tagspread.linear.logistic import LinearHead
 from tagspread.linear.rounds import Settings, probe, spread
-from tagspread.linear.rows import DenseRows
 from tagspread.methods.base import Method, State
 from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
