@@ -16,11 +16,11 @@ from tagspread.core.decision import Policy, choose_thresholds, decide
 from tagspread.core.metrics import mean_average_precision
 from tagspread.core.thresholds import class_counts
 from tagspread.errors import TagspreadError
-from tagspread.linear.choose import Choice, choose
 from tagspread.linear.labels import Labels, read_labels
 from tagspread.linear.options import check_count, make_grid, make_head, make_methods
 from tagspread.linear.prepare import Scaling
 from tagspread.linear.rounds import Fitted, probe, spread
+from tagspread.linear.search import Choice, choose
 from tagspread.methods import Method
 from tagspread.methods.base import check_share
 from tagspread.train.trainer import choose_device

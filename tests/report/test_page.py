@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tagspread as ts
-from tagspread.linear.choose import choose
+from tagspread.linear.search import choose
 from tagspread.predict.evaluation import evaluate
 from tagspread.report.page import _title, write_report
 from tagspread.report.scored import Example

@@ -7,11 +7,11 @@ from dataclasses import replace
 from numbers import Integral, Real
 
 from tagspread.errors import TagspreadError, check_choice
-from tagspread.linear.choose import Grid, intervals_of
 from tagspread.linear.heads import Head
 from tagspread.linear.logistic import LinearHead
 from tagspread.linear.perceptron import PerceptronHead
 from tagspread.linear.rounds import check_method
+from tagspread.linear.search import Grid, intervals_of
 from tagspread.methods import Method, get_method
 
 

@@ -18,11 +18,11 @@ import torch
 
 from tagspread.data.images.store import TensorStore
 from tagspread.errors import TagspreadError
-from tagspread.linear.choose import choose, intervals_of
 from tagspread.linear.feature_rows import DenseRows
 from tagspread.linear.logistic import LinearHead
 from tagspread.linear.options import make_grid
 from tagspread.linear.rounds import Settings, check_method, probe, spread
+from tagspread.linear.search import choose, intervals_of
 from tagspread.methods import get_method
 from tagspread.methods.base import Method, Targets
 from tagspread.progress import Watcher

@@ -6,12 +6,12 @@ import torch
 
 from tagspread.core.metrics import average_precision
 from tagspread.data.split import stratified_split
-from tagspread.linear import choose as choose_module
-from tagspread.linear.choose import Grid, Trial, choose, intervals_of
+from tagspread.linear import search as choose_module
 from tagspread.linear.feature_rows import DenseRows
 from tagspread.linear.logistic import LinearHead
 from tagspread.linear.perceptron import PerceptronHead
 from tagspread.linear.rounds import Settings, probe, spread
+from tagspread.linear.search import Grid, Trial, choose, intervals_of
 from tagspread.methods import get_method
 
 HEAD = LinearHead()
