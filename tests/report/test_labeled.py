@@ -12,18 +12,18 @@ from tagspread.report.record import read_run
 from tests.report.conftest import QUICK, write_csv
 
 
-def reasons(told):
-    return " / ".join(f"{one.what}: {one.why}" for one in told.missing)
+def reasons(record):
+    return " / ".join(f"{one.what}: {one.why}" for one in record.missing)
 
 
 def test_test_images_come_first(run, folder):
-    told: Any = read_run(run)
-    known: Any = find_known(told)
+    record: Any = read_run(run)
+    known: Any = find_known(record)
     assert known.part.words == "test images"
     assert known.part.fair
     assert len(known.part.table) == 40
-    assert np.array_equal(known.trained.y, read_table(folder / "labels.csv", folder).aligned(told.classes, ""))
-    assert told.missing == []
+    assert np.array_equal(known.trained.y, read_table(folder / "labels.csv", folder).aligned(record.classes, ""))
+    assert record.missing == []
 
 
 @pytest.mark.parametrize(("settings", "part"), [({"test_share": 0.3}, "test"), ({"selection": "held_out"}, "held_out")])
@@ -31,8 +31,8 @@ def test_parts_are_those_of_training(folder, tmp_path, settings, part):
     """Were a single image in another part, the figures would differ; one labeled image is broken."""
     quick = QUICK | {"warmup_epochs": 2, "epochs": 1}
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **quick, **settings)
-    told: Any = read_run(run.path)
-    known: Any = find_known(told)
+    record: Any = read_run(run.path)
+    known: Any = find_known(record)
     assert len(known.part.table) == run.metrics[part]["images"]
     assert known.part.fair
     assert len(known.part.table) + len(known.trained) == 59
@@ -45,10 +45,10 @@ def test_parts_are_those_of_training(folder, tmp_path, settings, part):
 def test_without_a_part_to_test_on_it_says_so(folder, tmp_path):
     quick = QUICK | {"warmup_epochs": 1, "epochs": 1}
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **quick).path
-    told: Any = read_run(run)
-    part: Any = find_known(told).part
+    record: Any = read_run(run)
+    part: Any = find_known(record).part
     assert not part.fair
-    assert "--test-share" in reasons(told)
+    assert "--test-share" in reasons(record)
     text = write_report(run, device="cpu").path.read_text()
     assert "it looks better there" in text
     assert "average precision <b>" not in text
@@ -59,11 +59,11 @@ def test_data_from_python_cannot_be_found(tmp_path):
     y[10:] = -1
     quick = QUICK | {"warmup_epochs": 1, "epochs": 1, "batch": 8}
     run = ts.train(images, y, tmp_path / "run", **quick).path
-    told: Any = read_run(run)
-    known: Any = find_known(told)
+    record: Any = read_run(run)
+    known: Any = find_known(record)
     assert (known.trained, known.part) == (None, None)
-    assert "started from Python" in reasons(told)
-    assert "--labels FILE" in reasons(told)
+    assert "started from Python" in reasons(record)
+    assert "--labels FILE" in reasons(record)
     assert write_report(run).path.exists()
     with pytest.raises(ts.TagspreadError, match="images=DIR"):
         write_report(run, labels="some.csv")
@@ -79,20 +79,20 @@ def moved(copied, **data):
 
 
 def test_what_was_moved_is_named(copied, tmp_path):
-    told = moved(copied, labels=str(tmp_path / "gone.csv"))
-    assert find_known(told).part is None
-    assert "gone.csv, is no longer there" in reasons(told)
-    told = moved(copied, images=str(tmp_path / "nowhere"))
-    assert find_known(told).trained is None
-    assert "nowhere, is no longer there" in reasons(told)
+    record = moved(copied, labels=str(tmp_path / "gone.csv"))
+    assert find_known(record).part is None
+    assert "gone.csv, is no longer there" in reasons(record)
+    record = moved(copied, images=str(tmp_path / "nowhere"))
+    assert find_known(record).trained is None
+    assert "nowhere, is no longer there" in reasons(record)
 
 
 def test_a_lost_test_table_leaves_the_rest(copied, tmp_path):
-    told = moved(copied, test_labels=str(tmp_path / "gone.csv"))
-    known: Any = find_known(told)
+    record = moved(copied, test_labels=str(tmp_path / "gone.csv"))
+    known: Any = find_known(record)
     assert known.part is None
     assert len(known.trained) == 60
-    assert "gone.csv" in reasons(told)
+    assert "gone.csv" in reasons(record)
 
 
 def test_given_images_that_were_trained_on_are_counted(run, folder, tmp_path, drawn_y):

@@ -11,40 +11,40 @@ from tests.report.conftest import TAGS
 
 
 def test_a_finished_run_tells_everything(run):
-    told: Any = read_run(run)
-    assert set(told.classes) == set(TAGS)
-    assert [line["epoch"] for line in told.log] == list(range(7))
-    assert told.metrics["test"]["images"] == 40
-    assert told.missing == []
+    record: Any = read_run(run)
+    assert set(record.classes) == set(TAGS)
+    assert [line["epoch"] for line in record.log] == list(range(7))
+    assert record.metrics["test"]["images"] == 40
+    assert record.missing == []
 
 
 def test_the_unlabeled_is_as_the_pseudo_labels_says(run):
-    told: Any = read_run(run)
+    record: Any = read_run(run)
     with (run / "pseudo_labels.csv").open(newline="") as opened:
         lines = list(csv.DictReader(opened))
-    assert told.unlabeled.size == len({line["image"] for line in lines})
-    counted = [sum((line["tag"], line["target"]) == (name, "1") for line in lines) for name in told.classes]
-    assert told.unlabeled.positives.tolist() == counted
-    assert told.unlabeled.flips.sum() == sum(line.get("flips", 0) for line in told.log)
-    assert told.unlabeled.scores.shape == (told.unlabeled.size, len(told.classes))
+    assert record.unlabeled.size == len({line["image"] for line in lines})
+    counted = [sum((line["tag"], line["target"]) == (name, "1") for line in lines) for name in record.classes]
+    assert record.unlabeled.positives.tolist() == counted
+    assert record.unlabeled.flips.sum() == sum(line.get("flips", 0) for line in record.log)
+    assert record.unlabeled.scores.shape == (record.unlabeled.size, len(record.classes))
 
 
 def test_an_unfinished_run_tells_its_log(copied):
     for name in ("labels.json", "metrics.json"):
         (copied / name).unlink()
-    told: Any = read_run(copied)
-    assert told.classes == ()
-    assert told.unlabeled is None
-    assert told.metrics == {}
-    assert len(told.log) == 7
-    assert "not finished" in told.missing[0].why
+    record: Any = read_run(copied)
+    assert record.classes == ()
+    assert record.unlabeled is None
+    assert record.metrics == {}
+    assert len(record.log) == 7
+    assert "not finished" in record.missing[0].why
 
 
 def test_without_its_checkpoint_a_run_says_what_is_missing(copied):
     (copied / "checkpoint" / "state.safetensors").unlink()
-    told: Any = read_run(copied)
-    assert told.unlabeled is None
-    assert "gone" in told.missing[0].why
+    record: Any = read_run(copied)
+    assert record.unlabeled is None
+    assert "gone" in record.missing[0].why
     (copied / "checkpoint" / "state.safetensors").write_bytes(b"no")
     assert "cannot be read" in read_run(copied).missing[0].why
 
@@ -53,9 +53,9 @@ def test_a_run_without_a_unlabeled_has_none(folder, tmp_path):
     from tests.report.conftest import QUICK
 
     settings = QUICK | {"warmup_epochs": 1, "epochs": 0, "method": "asl"}
-    told: Any = read_run(ts.train(folder, folder / "labels.csv", tmp_path / "run", **settings).path)
-    assert told.unlabeled is None
-    assert told.missing == []
+    record: Any = read_run(ts.train(folder, folder / "labels.csv", tmp_path / "run", **settings).path)
+    assert record.unlabeled is None
+    assert record.missing == []
 
 
 @pytest.mark.parametrize(

@@ -17,59 +17,59 @@ def without_space(text):
 
 
 def test_without_images_the_figures_are_those_of_training(run):
-    told: Any = read_run(run)
-    said = without_space(sentences(told, None, [])[0])
-    low, high = told.metrics["test"]["interval_90"]
-    assert f"{100 * told.metrics['test']['mAP']:.1f} out of 100" in said
+    record: Any = read_run(run)
+    said = without_space(sentences(record, None, [])[0])
+    low, high = record.metrics["test"]["interval_90"]
+    assert f"{100 * record.metrics['test']['mAP']:.1f} out of 100" in said
     assert "40 test images" in said
     assert f"(90 % interval {100 * low:.1f} to {100 * high:.1f})" in said
-    assert [tile.name for tile in tiles(told, None, 60)] == ["mAP", "labeled", "untagged"]
+    assert [tile.name for tile in tiles(record, None, 60)] == ["mAP", "labeled", "untagged"]
 
 
 def test_nothing_measured_nothing_said(run):
-    told = replace(read_run(run), metrics={}, log=[], unlabeled=None)
-    assert sentences(told, None, []) == []
-    assert tiles(told, None, None) == []
+    record = replace(read_run(run), metrics={}, log=[], unlabeled=None)
+    assert sentences(record, None, []) == []
+    assert tiles(record, None, None) == []
 
 
 def test_whether_the_unlabeled_helped_is_said_in_the_words_of_training(run):
-    told: Any = read_run(run)
-    words = gain_in_words(told.metrics)
-    assert without_space(sentences(told, None, [])[-1]).lower() == f"{words}.".lower()
-    unknown = replace(told, metrics={"gain": {"not_measured": "nothing was kept"}})
+    record: Any = read_run(run)
+    words = gain_in_words(record.metrics)
+    assert without_space(sentences(record, None, [])[-1]).lower() == f"{words}.".lower()
+    unknown = replace(record, metrics={"gain": {"not_measured": "nothing was kept"}})
     assert sentences(unknown, None, []) == []
     assert notes(unknown, None, [])[0].endswith("is not known: nothing was kept.")
 
 
 def test_what_is_level_is_no_ranking(run):
-    told: Any = read_run(run)
+    record: Any = read_run(run)
     figures = ClassFigures("", 1, 40, 1.0, None, None, 0.5, 1, 1.0, 1.0, 1.0)
     rows = [
         replace(row, measured=replace(figures, ap=ap))
-        for row, ap in zip(class_rows(told, None, None), (1, 1, 1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.4), strict=True)
+        for row, ap in zip(class_rows(record, None, None), (1, 1, 1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.4), strict=True)
     ]
     names = [row.name for row in rows]
     best = ", ".join(f"“{name}”" for name in names[:3])
     weakest = f"“{names[9]}” (40.0) and 2 tags alike (50.0): “{names[8]}”, “{names[7]}”"
-    assert sentences(told, None, rows)[-2] == f"It is best at 3 tags alike (100.0): {best}, weakest at {weakest}."
+    assert sentences(record, None, rows)[-2] == f"It is best at 3 tags alike (100.0): {best}, weakest at {weakest}."
     alike = [replace(row, measured=figures) for row in rows]
-    assert not any("best at" in said for said in sentences(told, None, alike))
+    assert not any("best at" in said for said in sentences(record, None, alike))
 
 
 def test_warnings_are_passed_on(run, drawn_y):
-    told: Any = read_run(run)
-    told = replace(told, metrics={"warning": "chosen on the test part"})
+    record: Any = read_run(run)
+    record = replace(record, metrics={"warning": "chosen on the test part"})
     few = drawn_y[:3]
-    rows = class_rows(told, few, None)
-    said = notes(told, None, rows)
+    rows = class_rows(record, few, None)
+    said = notes(record, None, rows)
     assert said[0] == "Chosen on the test part."
     assert any("Fewer than 5 labeled images carry" in note for note in said)
 
 
 def test_a_surprising_share_of_the_unlabeled_is_named(run):
-    told: Any = read_run(run)
-    known: Any = find_known(told)
-    rows: Any = class_rows(told, known.trained.y, None)
+    record: Any = read_run(run)
+    known: Any = find_known(record)
+    rows: Any = class_rows(record, known.trained.y, None)
     assert not any(row.surprising for row in rows)  # CAP assigns what the labels say
     low, high = rows[0].share_ends
     for assigned, possible, surprising in (
@@ -79,13 +79,13 @@ def test_a_surprising_share_of_the_unlabeled_is_named(run):
     ):
         assert replace(rows[0], assigned=assigned, possible=possible).surprising is surprising
     odd = [replace(rows[0], assigned=1.0, possible=1.0), *rows[1:]]
-    assert any(rows[0].name in note for note in notes(told, None, odd))
+    assert any(rows[0].name in note for note in notes(record, None, odd))
 
 
 def test_one_epoch_is_one_epoch(run):
-    told = replace(read_run(run), log=[{"epoch": 0, "seconds": 3.0}])
-    assert length(told) == "1 epoch in 3 s"
-    head = replace(told, settings=told.settings | {"mode": "head"})
+    record = replace(read_run(run), log=[{"epoch": 0, "seconds": 3.0}])
+    assert length(record) == "1 epoch in 3 s"
+    head = replace(record, settings=record.settings | {"mode": "head"})
     assert length(head) == "a linear head fitted in 3 s"
     assert length(replace(head, log=[{"epoch": 0, "seconds": 3.0, "pseudo_positives": 4}] * 2)) == "2 rounds in 6 s"
 

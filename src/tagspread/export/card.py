@@ -16,7 +16,7 @@ from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
 from tagspread.predict.tables import in_one_motion
 from tagspread.report.labeled import find_known
-from tagspread.report.record import Told, read_run
+from tagspread.report.record import RunRecord, read_run
 from tagspread.report.sentences import hundredths, length, setting
 from tagspread.run.artefact import Artefact
 from tagspread.run.folder import RunFolder
@@ -51,7 +51,7 @@ def write_card(
         title: what to call it.
         file: where to.
     """
-    told = read_run(run) if RunFolder(run).is_run else None
+    record = read_run(run) if RunFolder(run).is_run else None
     content = {
         "title": title,
         "facts": artefact.facts,
@@ -60,13 +60,13 @@ def write_card(
         "size": " x ".join(map(str, artefact.shape[1:])),
         "settings": settings,
         "summary": METHODS[name].summary if (name := settings.get("method")) in METHODS else None,
-        "measured": _measured(told, judged),
+        "measured": _measured(record, judged),
         "judged": judged,
-        "gain": _gain(told),
-        "warning": None if told is None else told.metrics.get("warning"),
+        "gain": _gain(record),
+        "warning": None if record is None else record.metrics.get("warning"),
         "rows": _rows(artefact, judged),
         "version": __version__,
-        **_data(told),
+        **_data(record),
     }
     with in_one_motion(file) as opened:
         opened.write(_render(content).encode("utf-8", "replace"))
@@ -93,37 +93,37 @@ def read_figures(file: str | Path, classes: tuple[str, ...]) -> dict[str, Any]:
     return {"thresholds_chosen_on": None} | dict(figures)  # which older versions did not write
 
 
-def _measured(told: Told | None, judged: dict[str, Any] | None) -> list[Measured]:
+def _measured(record: RunRecord | None, judged: dict[str, Any] | None) -> list[Measured]:
     found = []
     if judged is not None and judged["map"] is not None:
         words = "labeled images, by tagspread evaluate"
         found.append(Measured(judged["map"], judged["map_low"], judged["map_high"], judged["images"], words))
     for part, words in PARTS.items():
-        known = None if told is None else told.metrics.get(part)
+        known = None if record is None else record.metrics.get(part)
         if known and known.get("mAP") is not None:
             low, high = known.get("interval_90") or (None, None)
             found.append(Measured(known["mAP"], low, high, known.get("images", 0), words))
     return found
 
 
-def _gain(told: Told | None) -> str | None:
+def _gain(record: RunRecord | None) -> str | None:
     """Return whether the untagged images helped, if the run measured that."""
-    if told is None or not {"difference", "left_out"} & set(told.metrics.get("gain", {})):
+    if record is None or not {"difference", "left_out"} & set(record.metrics.get("gain", {})):
         return None
-    words = str(gain_in_words(told.metrics, advise=False))
+    words = str(gain_in_words(record.metrics, advise=False))
     return words[:1].upper() + words[1:]
 
 
-def _data(told: Told | None) -> dict[str, Any]:
+def _data(record: RunRecord | None) -> dict[str, Any]:
     """Return how much was trained on, and how long; None where the run no longer tells."""
-    if told is None:
+    if record is None:
         return {"labeled": None, "unlabeled": None, "learnt_from_unlabeled": False, "length": None}
-    trained = find_known(told).trained
+    trained = find_known(record).trained
     return {
         "labeled": None if trained is None else len(trained),
-        "unlabeled": None if told.unlabeled is None else told.unlabeled.size,
-        "learnt_from_unlabeled": told.learnt_from_unlabeled,
-        "length": length(told) if told.log else None,
+        "unlabeled": None if record.unlabeled is None else record.unlabeled.size,
+        "learnt_from_unlabeled": record.learnt_from_unlabeled,
+        "length": length(record) if record.log else None,
     }
 
 

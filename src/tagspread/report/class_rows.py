@@ -10,7 +10,7 @@ import numpy as np
 from tagspread.core.theory import proportion_interval
 from tagspread.core.thresholds import class_counts
 from tagspread.predict.evaluation import CONFIDENCE, ClassFigures
-from tagspread.report.record import Told
+from tagspread.report.record import RunRecord
 from tagspread.report.scored import Looked
 
 
@@ -53,26 +53,26 @@ class ClassRow:
         return self.assigned > high or self.possible < low
 
 
-def class_rows(told: Told, trained: np.ndarray | None, looked: Looked | None) -> list[ClassRow]:
+def class_rows(record: RunRecord, trained: np.ndarray | None, looked: Looked | None) -> list[ClassRow]:
     """Return a row per tag.
 
     Args:
-        told: the run.
+        record: the run.
         trained: labels that were trained on, images x classes.
         looked: what the tagger says of labeled images; its figures count only if they were not trained on.
     """
-    if told.artefact is None:
+    if record.artefact is None:
         return []
     counts = None if trained is None else class_counts(trained)
-    unlabeled = told.unlabeled if told.unlabeled is not None and told.unlabeled.size else None
+    unlabeled = record.unlabeled if record.unlabeled is not None and record.unlabeled.size else None
     rows = []
-    for k, name in enumerate(told.classes):
+    for k, name in enumerate(record.classes):
         positives, known = (None, 0) if counts is None else (int(counts[0][k]), int(counts[1][k]))
         ends = None
         if positives is not None and known:
             low, high = proportion_interval([positives], known, CONFIDENCE)
             ends = (float(low[0]), float(high[0]))
-        cut = float(told.artefact.thresholds[k])
+        cut = float(record.artefact.thresholds[k])
         rows.append(
             ClassRow(
                 place=k,

@@ -8,7 +8,7 @@ from typing import Any
 
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import Blank, TagspreadError
-from tagspread.report.record import Missing, Told
+from tagspread.report.record import Missing, RunRecord
 from tagspread.train.again import PUT_ASIDE, TEST_TABLE, Again, count_trained, find_again, read_for_run
 
 GIVEN = "images you gave"
@@ -47,61 +47,63 @@ class Known:
 
 
 def find_known(
-    told: Told,
+    record: RunRecord,
     labels: str | Path | None = None,
     images: str | Path | None = None,
     *,
     show_images: bool = True,
     table_options: dict[str, Any] | None = None,
 ) -> Known:
-    """Find a run's labeled images again; what cannot be found is added to ``told.missing``.
+    """Find a run's labeled images again; what cannot be found is added to ``record.missing``.
 
     Args:
-        told: the run.
+        record: the run.
         labels: a table to judge by, instead of the run's own test table.
         images: the folder that its paths start from; by default the run's own.
         show_images: also open the images, where that matters for how training sorted them.
         table_options: how to read the table, if not as the run reads its own.
     """
-    root = images or told.data.get("images")
+    root = images or record.data.get("images")
     if labels is not None and (root is None or not Path(root).is_dir()):
         raise TagspreadError(
             f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
         )
-    if not told.classes:
+    if not record.classes:
         return Known(None, None)
     try:
-        again = find_again(told.settings, told.data, told.classes, show_images=show_images)
+        again = find_again(record.settings, record.data, record.classes, show_images=show_images)
         trained = again.trained
     except TagspreadError as error:
         trained = None
-        told.missing.append(Missing("How often each tag is labeled", error.on_command_line.rstrip(".")))
+        record.missing.append(Missing("How often each tag is labeled", error.on_command_line.rstrip(".")))
         if show_images and labels is None:
             why = "its images cannot be found again; name some with --labels FILE and --images DIR"
-            told.missing.append(Missing("How good each tag is, and example images", why))
+            record.missing.append(Missing("How good each tag is, and example images", why))
     if labels is not None:
-        table = read_for_run(Path(labels), Path(str(root)), told.data, told.classes, table_options or {})
-        seen = count_trained({} if told.artefact is None else told.artefact.facts, table.paths, lambda: trained)
+        table = read_for_run(Path(labels), Path(str(root)), record.data, record.classes, table_options or {})
+        seen = count_trained({} if record.artefact is None else record.artefact.facts, table.paths, lambda: trained)
         return Known(trained, Part(table, GIVEN, True, Path(str(root)), seen))
     if trained is None or not show_images:
         return Known(trained, None)
-    return Known(trained, _fairest(told, again))
+    return Known(trained, _fairest(record, again))
 
 
-def _fairest(told: Told, again: Again) -> Part | None:
+def _fairest(record: RunRecord, again: Again) -> Part | None:
     """Return the images that show best how good the tagger is: test, held out, or else those it was trained on."""
-    root, own = Path(told.data["images"]), told.data.get("test_labels")
+    root, own = Path(record.data["images"]), record.data.get("test_labels")
     table, problem = again
     if own:
         try:
-            return Part(read_for_run(Path(own), root, told.data, told.classes), TEST_TABLE, True, root)
+            return Part(read_for_run(Path(own), root, record.data, record.classes), TEST_TABLE, True, root)
         except TagspreadError as error:
-            told.missing.append(Missing("How good each tag is, and example images", error.on_command_line.rstrip(".")))
+            record.missing.append(
+                Missing("How good each tag is, and example images", error.on_command_line.rstrip("."))
+            )
             return None
     if len(problem.test):
         return Part(table.select(problem.test), PUT_ASIDE, True, root)
     if len(problem.held_out):
         return Part(table.select(problem.held_out), "images that were held out to choose by", True, root)
     why = "no image was kept to test on; train with --test-labels or --test-share, or give --labels FILE"
-    told.missing.append(Missing("How good each tag is", why))
+    record.missing.append(Missing("How good each tag is", why))
     return Part(table.select(problem.labeled), "labeled images, which it was trained on", False, root)

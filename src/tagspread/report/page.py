@@ -24,7 +24,7 @@ from tagspread.report.charts import (
 )
 from tagspread.report.class_rows import ClassRow, class_rows
 from tagspread.report.labeled import find_known
-from tagspread.report.record import Missing, Told, read_run
+from tagspread.report.record import Missing, RunRecord, read_run
 from tagspread.report.scored import GROUPS, UNSURE, Example, Looked, examples, look
 from tagspread.report.sentences import hundredths, length, notes, sentences, setting, tiles
 from tagspread.run.artefact import check_weights
@@ -77,90 +77,92 @@ def write_report(
         overwrite: replace a file that is at ``out``.
         progress: called with (done, total) while images are looked at.
     """
-    told = read_run(run)
-    if told.artefact is not None:
-        check_weights(told.artefact)  # a page about another network than the one that is there would be a lie
-    file = told.path / NAME if out is None else Path(out)
+    record = read_run(run)
+    if record.artefact is not None:
+        check_weights(record.artefact)  # a page about another network than the one that is there would be a lie
+    file = record.path / NAME if out is None else Path(out)
     if out is not None:
         check_output(file, overwrite, (".html",))
-    if labels is not None and not (show_images and told.artefact):
+    if labels is not None and not (show_images and record.artefact):
         raise TagspreadError(
             "@labels names images to look at, which needs a finished run, and no @show_images.",
             labels=...,
             show_images=Both("show_images=False", "--no-images"),
         )
-    known = find_known(told, labels, images, show_images=show_images, table_options=table_options)
+    known = find_known(record, labels, images, show_images=show_images, table_options=table_options)
     looked = None
     if not show_images:
-        told.missing.append(Missing("How good each tag is, and example images", "--no-images was asked for"))
+        record.missing.append(Missing("How good each tag is, and example images", "--no-images was asked for"))
     elif known.part is not None:
-        tagger = load(told.path, device)
+        tagger = load(record.path, device)
         try:
             looked = look(tagger, known.part, progress)
         except TagspreadError as error:
             if labels is not None:
                 raise
-            told.missing.append(Missing("How good each tag is, and example images", error.on_command_line.rstrip(".")))
-    text = _render(_content(told, looked, known.trained))
+            record.missing.append(
+                Missing("How good each tag is, and example images", error.on_command_line.rstrip("."))
+            )
+    text = _render(_content(record, looked, known.trained))
     with in_one_motion(file) as opened:
         opened.write(text.encode("utf-8", "replace"))
-    return Written(file, told.missing)
+    return Written(file, record.missing)
 
 
-def _content(told: Told, looked: Looked | None, trained: LabelTable | None) -> dict[str, Any]:
+def _content(record: RunRecord, looked: Looked | None, trained: LabelTable | None) -> dict[str, Any]:
     """Return everything the page is made from."""
-    rows = class_rows(told, None if trained is None else trained.y, looked)
+    rows = class_rows(record, None if trained is None else trained.y, looked)
     return {
-        "title": told.path.resolve().name,
-        "byline": _byline(told),
-        "tiles": tiles(told, looked, None if trained is None else len(trained)),
-        "sentences": sentences(told, looked, rows),
-        "notes": notes(told, looked, rows),
-        "missing": told.missing,
-        "learning": learning_figures(told),
-        "unlabeled": unlabeled_figures(told),
+        "title": record.path.resolve().name,
+        "byline": _byline(record),
+        "tiles": tiles(record, looked, None if trained is None else len(trained)),
+        "sentences": sentences(record, looked, rows),
+        "notes": notes(record, looked, rows),
+        "missing": record.missing,
+        "learning": learning_figures(record),
+        "unlabeled": unlabeled_figures(record),
         "shares": share_strips(rows),
         "precision": precision_strips(rows),
         "fewest": FEWEST,
-        "used_unlabeled": told.unlabeled is not None,
+        "used_unlabeled": record.unlabeled is not None,
         "judged_on": None if looked is None else f"{looked.figures.images:,} {looked.part.words}",
-        "reliability": reliability_figures(told, looked),
-        "fitted": told.artefact is not None and bool(told.artefact.facts["calibration"].get("fitted_on")),
+        "reliability": reliability_figures(record, looked),
+        "fitted": record.artefact is not None and bool(record.artefact.facts["calibration"].get("fitted_on")),
         "rows": rows,
-        "panels": (panels := _panels(told, looked, rows)),
+        "panels": (panels := _panels(record, looked, rows)),
         "linked": {panel.row.place for panel in panels},
-        "decision": {} if told.artefact is None else told.artefact.facts.get("decision", {}),
-        "settings": [(name, setting(value)) for name, value in settings_in_use(told.settings).items()],
-        "data": [(name, setting(value)) for name, value in told.data.items() if value],
+        "decision": {} if record.artefact is None else record.artefact.facts.get("decision", {}),
+        "settings": [(name, setting(value)) for name, value in settings_in_use(record.settings).items()],
+        "data": [(name, setting(value)) for name, value in record.data.items() if value],
         "version": __version__,
-        "trained_with": told.version,
+        "trained_with": record.version,
     }
 
 
-def _byline(told: Told) -> str:
-    parts = [f"Method {told.settings.get('method')}", f"network {told.settings.get('backbone')}"]
-    if told.classes:
-        parts.append(counted(len(told.classes), "tag"))
-    if told.log:
-        parts.append(length(told))
+def _byline(record: RunRecord) -> str:
+    parts = [f"Method {record.settings.get('method')}", f"network {record.settings.get('backbone')}"]
+    if record.classes:
+        parts.append(counted(len(record.classes), "tag"))
+    if record.log:
+        parts.append(length(record))
     return ", ".join(parts)
 
 
-def _panels(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> list[Panel]:
-    if told.artefact is None or (looked is None and told.unlabeled is None):
+def _panels(record: RunRecord, looked: Looked | None, rows: Sequence[ClassRow]) -> list[Panel]:
+    if record.artefact is None or (looked is None and record.unlabeled is None):
         return []
     known = rows if looked is None else sorted(rows, key=lambda row: -looked.figures.classes[row.place].positives)
     shown = sorted(known[:MOST_CLASSES], key=lambda row: row.place)
     if len(shown) < len(rows):
         why = f"there are {len(rows):,} tags, and the page has room for {MOST_CLASSES}; the most frequent are shown"
-        told.missing.append(Missing("A closer look at the other tags", why))
+        record.missing.append(Missing("A closer look at the other tags", why))
     images = {}
     if looked is not None:
-        images = examples(looked, told.artefact.thresholds, [row.place for row in shown])
+        images = examples(looked, record.artefact.thresholds, [row.place for row in shown])
     panels = []
     for row in shown:
         groups = [(*_title(name, group), group) for name, group in images.get(row.place, {}).items()]
-        panels.append(Panel(row, class_histogram(told, looked, row), groups, told.unlabeled is not None))
+        panels.append(Panel(row, class_histogram(record, looked, row), groups, record.unlabeled is not None))
     return panels
 
 

@@ -45,7 +45,7 @@ class Unlabeled:
 
 
 @dataclass(frozen=True)
-class Told:
+class RunRecord:
     """A run folder, read.
 
     Attributes:
@@ -86,7 +86,7 @@ class Told:
         return () if self.artefact is None else self.artefact.classes
 
 
-def read_run(run: str | Path) -> Told:
+def read_run(run: str | Path) -> RunRecord:
     """Read everything a run folder holds except the networks."""
     folder = RunFolder(run)
     if not folder.path.is_dir():
@@ -108,7 +108,7 @@ def read_run(run: str | Path) -> Told:
         raise TagspreadError(f"{folder.path / 'config.json'} is damaged: it has no settings of a run.") from None
     metrics = folder.read_json("metrics.json") if (folder.path / "metrics.json").exists() else {}
     log = _read_log(folder.path / "log.jsonl")
-    return Told(folder.path, str(config["tagspread"]), settings, data, log, metrics, artefact, unlabeled, missing)
+    return RunRecord(folder.path, str(config["tagspread"]), settings, data, log, metrics, artefact, unlabeled, missing)
 
 
 def _read_log(file: Path) -> list[dict[str, Any]]:

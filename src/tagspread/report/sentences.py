@@ -9,7 +9,7 @@ import numpy as np
 
 from tagspread.report.class_rows import ClassRow
 from tagspread.report.labeled import GIVEN
-from tagspread.report.record import Told
+from tagspread.report.record import RunRecord
 from tagspread.report.scored import Looked
 from tagspread.train.gain import gain_in_words
 from tagspread.wording import counted
@@ -60,18 +60,18 @@ def setting(value: Any) -> str:
     return "not set" if value is None else {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-def length(told: Told) -> str:
+def length(record: RunRecord) -> str:
     """Return how long training took."""
-    time = duration(sum(line.get("seconds", 0) for line in told.log))
-    if told.step == "round" and not any("pseudo_positives" in line for line in told.log):
+    time = duration(sum(line.get("seconds", 0) for line in record.log))
+    if record.step == "round" and not any("pseudo_positives" in line for line in record.log):
         return f"a linear head fitted in {time}"
-    return f"{counted(len(told.log), told.step)} in {time}"
+    return f"{counted(len(record.log), record.step)} in {time}"
 
 
-def tiles(told: Told, looked: Looked | None, trained: int | None) -> list[Tile]:
+def tiles(record: RunRecord, looked: Looked | None, trained: int | None) -> list[Tile]:
     """Return the headline figures."""
     found = []
-    value, ends, where = _map(told, looked)
+    value, ends, where = _map(record, looked)
     if value is not None:
         remark = f"mean average precision on {where}"
         found.append(Tile(hundredths(value), "mAP", remark + (f"; {_interval(*ends)}" if ends else "")))
@@ -81,17 +81,17 @@ def tiles(told: Told, looked: Looked | None, trained: int | None) -> list[Tile]:
         found.append(Tile(f"{hundredths(shares['OR'], 0)}\u00a0%", "recall", "of the tags that are there are given"))
     if trained is not None:
         found.append(Tile(f"{trained:,}", "labeled", "images with tags were learnt from"))
-    if told.unlabeled is not None:
+    if record.unlabeled is not None:
         tried = "images were tried; the model that is kept is without"
-        remark = "images were learnt from as well" if told.learnt_from_unlabeled else tried
-        found.append(Tile(f"{told.unlabeled.size:,}", "untagged", remark))
+        remark = "images were learnt from as well" if record.learnt_from_unlabeled else tried
+        found.append(Tile(f"{record.unlabeled.size:,}", "untagged", remark))
     return found
 
 
-def sentences(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> list[str]:
+def sentences(record: RunRecord, looked: Looked | None, rows: Sequence[ClassRow]) -> list[str]:
     """Return the findings, a sentence each."""
     said = []
-    value, ends, where = _map(told, looked)
+    value, ends, where = _map(record, looked)
     if value is not None:
         level = ""
         if looked is not None and looked.part.fair:
@@ -109,19 +109,19 @@ def sentences(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> li
             f"{hundredths(shares['OR'], 0)} of 100 tags that are there."
         )
     said += _extremes(rows)
-    if {"difference", "left_out"} & set(told.metrics.get("gain", {})):
-        said.append(_sentence(str(gain_in_words(told.metrics))))
+    if {"difference", "left_out"} & set(record.metrics.get("gain", {})):
+        said.append(_sentence(str(gain_in_words(record.metrics))))
     return said
 
 
-def _map(told: Told, looked: Looked | None) -> tuple[float | None, tuple[float, float] | None, str]:
+def _map(record: RunRecord, looked: Looked | None) -> tuple[float | None, tuple[float, float] | None, str]:
     """Return the mAP, its interval and where it was measured: by this page, or else by training."""
     if looked is not None and looked.part.fair:
         found = looked.figures
         ends = None if found.map_low is None or found.map_high is None else (found.map_low, found.map_high)
         return found.map, ends, f"{found.images:,} {looked.part.words}"
     for part, words in (("test", "test images"), ("held_out", "held-out images")):
-        if (known := told.metrics.get(part)) and known.get("mAP") is not None:
+        if (known := record.metrics.get(part)) and known.get("mAP") is not None:
             ends = known.get("interval_90")
             return known["mAP"], None if ends is None else (ends[0], ends[1]), f"{known.get('images', 0):,} {words}"
     return None, None, ""
@@ -161,18 +161,18 @@ def _alike(tied: Sequence[tuple[float, str]]) -> str:
     return f"{len(tied)} tags alike ({hundredths(tied[0][0])}): {_names([name for _, name in tied])}"
 
 
-def notes(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> list[str]:
+def notes(record: RunRecord, looked: Looked | None, rows: Sequence[ClassRow]) -> list[str]:
     """Return what one should know before believing the rest."""
     said = []
-    if "warning" in told.metrics:
-        said.append(_sentence(str(told.metrics["warning"])))
-    if "not_measured" in told.metrics.get("gain", {}):
-        said.append(_sentence(str(gain_in_words(told.metrics))))
+    if "warning" in record.metrics:
+        said.append(_sentence(str(record.metrics["warning"])))
+    if "not_measured" in record.metrics.get("gain", {}):
+        said.append(_sentence(str(gain_in_words(record.metrics))))
     if looked is not None:
-        said += _about_images(told, looked)
+        said += _about_images(record, looked)
     if few := [row.name for row in rows if row.labeled is not None and row.labeled < FEW]:
         said.append(f"Fewer than {FEW} labeled images carry {_names(few)}: expect little there, and tag a few more.")
-    decision = {} if told.artefact is None else told.artefact.facts.get("decision", {})
+    decision = {} if record.artefact is None else record.artefact.facts.get("decision", {})
     if pooled := decision.get("classes_with_pooled_threshold"):
         said.append(f"Too few examples for a threshold of their own, so they share one: {_names(pooled)}.")
     if never := decision.get("classes_never_chosen"):
@@ -184,7 +184,7 @@ def notes(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> list[s
     return said
 
 
-def _about_images(told: Told, looked: Looked) -> list[str]:
+def _about_images(record: RunRecord, looked: Looked) -> list[str]:
     said, found = [], looked.figures
     if not looked.part.fair:
         said.append("Images and histograms are of images the tagger was trained on: it looks better there.")
@@ -197,7 +197,7 @@ def _about_images(told: Told, looked: Looked) -> list[str]:
             f"The thresholds were chosen on {found.thresholds_chosen_on:,} of these {found.images:,} images, so "
             "precision, recall and probabilities look better than they are; average precision does not depend on them."
         )
-    measured = (told.metrics.get("test") or told.metrics.get("held_out") or {}).get("mAP")
+    measured = (record.metrics.get("test") or record.metrics.get("held_out") or {}).get("mAP")
     own = looked.part.words != GIVEN
     if looked.part.fair and own and measured is not None and found.map is not None and abs(measured - found.map) > SAME:
         said.append(
