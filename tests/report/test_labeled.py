@@ -6,7 +6,7 @@ import pytest
 
 import tagspread as ts
 from tagspread.data.tables.label_table import read_table
-from tagspread.report.labeled import find_known
+from tagspread.report.labeled import find_labeled
 from tagspread.report.page import write_report
 from tagspread.report.record import read_run
 from tests.report.conftest import QUICK, write_csv
@@ -18,11 +18,11 @@ def reasons(record):
 
 def test_test_images_come_first(run, folder):
     record: Any = read_run(run)
-    known: Any = find_known(record)
-    assert known.part.words == "test images"
-    assert known.part.fair
-    assert len(known.part.table) == 40
-    assert np.array_equal(known.trained.y, read_table(folder / "labels.csv", folder).aligned(record.classes, ""))
+    labeled: Any = find_labeled(record)
+    assert labeled.part.words == "test images"
+    assert labeled.part.fair
+    assert len(labeled.part.table) == 40
+    assert np.array_equal(labeled.trained.y, read_table(folder / "labels.csv", folder).aligned(record.classes, ""))
     assert record.missing == []
 
 
@@ -32,21 +32,21 @@ def test_parts_are_those_of_training(folder, tmp_path, settings, part):
     quick = QUICK | {"warmup_epochs": 2, "epochs": 1}
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **quick, **settings)
     record: Any = read_run(run.path)
-    known: Any = find_known(record)
-    assert len(known.part.table) == run.metrics[part]["images"]
-    assert known.part.fair
-    assert len(known.part.table) + len(known.trained) == 59
-    assert not set(known.part.table.paths) & set(known.trained.paths)
+    labeled: Any = find_labeled(record)
+    assert len(labeled.part.table) == run.metrics[part]["images"]
+    assert labeled.part.fair
+    assert len(labeled.part.table) + len(labeled.trained) == 59
+    assert not set(labeled.part.table.paths) & set(labeled.trained.paths)
     tagger = ts.load(run.path, device="cpu")
-    probabilities = tagger.predict(known.part.table.paths).probabilities
-    assert np.isclose(ts.mean_average_precision(probabilities, known.part.table.y), run.metrics[part]["mAP"])
+    probabilities = tagger.predict(labeled.part.table.paths).probabilities
+    assert np.isclose(ts.mean_average_precision(probabilities, labeled.part.table.y), run.metrics[part]["mAP"])
 
 
 def test_without_a_part_to_test_on_it_says_so(folder, tmp_path):
     quick = QUICK | {"warmup_epochs": 1, "epochs": 1}
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **quick).path
     record: Any = read_run(run)
-    part: Any = find_known(record).part
+    part: Any = find_labeled(record).part
     assert not part.fair
     assert "--test-share" in reasons(record)
     text = write_report(run, device="cpu").path.read_text()
@@ -60,8 +60,8 @@ def test_data_from_python_cannot_be_found(tmp_path):
     quick = QUICK | {"warmup_epochs": 1, "epochs": 1, "batch": 8}
     run = ts.train(images, y, tmp_path / "run", **quick).path
     record: Any = read_run(run)
-    known: Any = find_known(record)
-    assert (known.trained, known.part) == (None, None)
+    labeled: Any = find_labeled(record)
+    assert (labeled.trained, labeled.part) == (None, None)
     assert "started from Python" in reasons(record)
     assert "--labels FILE" in reasons(record)
     assert write_report(run).path.exists()
@@ -80,30 +80,30 @@ def moved(copied, **data):
 
 def test_what_was_moved_is_named(copied, tmp_path):
     record = moved(copied, labels=str(tmp_path / "gone.csv"))
-    assert find_known(record).part is None
+    assert find_labeled(record).part is None
     assert "gone.csv, is no longer there" in reasons(record)
     record = moved(copied, images=str(tmp_path / "nowhere"))
-    assert find_known(record).trained is None
+    assert find_labeled(record).trained is None
     assert "nowhere, is no longer there" in reasons(record)
 
 
 def test_a_lost_test_table_leaves_the_rest(copied, tmp_path):
     record = moved(copied, test_labels=str(tmp_path / "gone.csv"))
-    known: Any = find_known(record)
-    assert known.part is None
-    assert len(known.trained) == 60
+    labeled: Any = find_labeled(record)
+    assert labeled.part is None
+    assert len(labeled.trained) == 60
     assert "gone.csv" in reasons(record)
 
 
 def test_given_images_that_were_trained_on_are_counted(run, folder, tmp_path, drawn_y):
     own = write_csv(tmp_path / "own.csv", range(50, 70), drawn_y)
-    part: Any = find_known(read_run(run), own, folder).part
+    part: Any = find_labeled(read_run(run), own, folder).part
     assert part.trained_on == 10
     assert len(part.table) == 20
     text = write_report(run, tmp_path / "page.html", labels=own, device="cpu").path.read_text()
     assert "10 of these images were trained on" in text
     moved = shutil.copytree(folder, tmp_path / "moved")  # other files of the same content
-    part = find_known(read_run(run), own, moved).part
+    part = find_labeled(read_run(run), own, moved).part
     assert part.trained_on == 10
     with pytest.raises(ts.TagspreadError, match=r"none\.csv"):
-        find_known(read_run(run), tmp_path / "none.csv", folder)
+        find_labeled(read_run(run), tmp_path / "none.csv", folder)

@@ -5,7 +5,7 @@ from typing import Any
 import tagspread as ts
 from tagspread.predict.evaluation import ClassFigures, decide_on_table
 from tagspread.report.class_rows import class_rows
-from tagspread.report.labeled import find_known
+from tagspread.report.labeled import find_labeled
 from tagspread.report.page import write_report
 from tagspread.report.record import read_run
 from tagspread.report.sentences import length, notes, sentences, tiles
@@ -68,7 +68,7 @@ def test_warnings_are_passed_on(run, drawn_y):
 
 def test_a_surprising_share_of_the_unlabeled_is_named(run):
     record: Any = read_run(run)
-    known: Any = find_known(record)
+    known: Any = find_labeled(record)
     rows: Any = class_rows(record, known.trained.y, None)
     assert not any(row.surprising for row in rows)  # CAP assigns what the labels say
     low, high = rows[0].share_ends

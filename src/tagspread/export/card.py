@@ -15,7 +15,7 @@ from tagspread._version import __version__
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
 from tagspread.predict.tables import in_one_motion
-from tagspread.report.labeled import find_known
+from tagspread.report.labeled import find_labeled
 from tagspread.report.record import RunRecord, read_run
 from tagspread.report.sentences import hundredths, length, setting
 from tagspread.run.artefact import Artefact
@@ -118,7 +118,7 @@ def _data(record: RunRecord | None) -> dict[str, Any]:
     """Return how much was trained on, and how long; None where the run no longer tells."""
     if record is None:
         return {"labeled": None, "unlabeled": None, "learnt_from_unlabeled": False, "length": None}
-    trained = find_known(record).trained
+    trained = find_labeled(record).trained
     return {
         "labeled": None if trained is None else len(trained),
         "unlabeled": None if record.unlabeled is None else record.unlabeled.size,

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from tagspread.core.calibration import Calibration, Reliability
 from tagspread.report.class_rows import ClassRow
 from tagspread.report.record import RunRecord
-from tagspread.report.scored import Looked
+from tagspread.report.scored import ScoredPart
 from tagspread.report.sentences import hundredths
 from tagspread.report.svg import (
     Heap,
@@ -155,11 +155,11 @@ def precision_strips(rows: Sequence[ClassRow]) -> Strips | None:
     return Strips(strips, [(100 * mark, f"{100 * mark:g}") for mark in quarters])
 
 
-def class_histogram(record: RunRecord, looked: Looked | None, row: ClassRow) -> Markup | None:
+def class_histogram(record: RunRecord, scored: ScoredPart | None, row: ClassRow) -> Markup | None:
     """Return the probabilities of one tag: of images that carry it, that do not, and of the unlabeled set."""
     heaps, k = [], row.place
-    if looked is not None:
-        y, given = looked.part.table.y[:, k], looked.probabilities[:, k]
+    if scored is not None:
+        y, given = scored.part.table.y[:, k], scored.probabilities[:, k]
         heaps = [Heap("labeled with the tag", given[y == 1], "one"), Heap("labeled without it", given[y == 0], "two")]
     if record.unlabeled is not None and record.artefact is not None:
         one = slice(k, k + 1)
@@ -173,16 +173,16 @@ def class_histogram(record: RunRecord, looked: Looked | None, row: ClassRow) -> 
     return histogram(f"Probabilities of {row.name}, {cut}. {parts}", heaps, row.threshold)
 
 
-def reliability_figures(record: RunRecord, looked: Looked | None) -> list[Figure]:
+def reliability_figures(record: RunRecord, scored: ScoredPart | None) -> list[Figure]:
     """Return how far probabilities can be believed: on the page's images, and where they were fitted."""
     figures = []
-    if looked is not None and looked.part.fair:
+    if scored is not None and scored.part.fair:
         caption = (
-            f"On the {looked.figures.images:,} {looked.part.words}, all tags together. Off by "
-            f"{hundredths(looked.reliability.error)} points on average."
+            f"On the {scored.figures.images:,} {scored.part.words}, all tags together. Off by "
+            f"{hundredths(scored.reliability.error)} points on average."
         )
         figures.append(
-            _reliability("As the tagger answers now", [("observed", "one", "circle", looked.reliability)], caption)
+            _reliability("As the tagger answers now", [("observed", "one", "circle", scored.reliability)], caption)
         )
     facts: dict[str, Any] = {} if record.artefact is None else record.artefact.facts["calibration"]
     if shown := facts.get("reliability"):

@@ -11,7 +11,7 @@ from tagspread.core.theory import proportion_interval
 from tagspread.core.thresholds import class_counts
 from tagspread.predict.evaluation import CONFIDENCE, ClassFigures
 from tagspread.report.record import RunRecord
-from tagspread.report.scored import Looked
+from tagspread.report.scored import ScoredPart
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class ClassRow:
         return self.assigned > high or self.possible < low
 
 
-def class_rows(record: RunRecord, trained: np.ndarray | None, looked: Looked | None) -> list[ClassRow]:
+def class_rows(record: RunRecord, trained: np.ndarray | None, scored: ScoredPart | None) -> list[ClassRow]:
     """Return a row per tag.
 
     Args:
         record: the run.
         trained: labels that were trained on, images x classes.
-        looked: what the tagger says of labeled images; its figures count only if they were not trained on.
+        scored: what the tagger says of labeled images; its figures count only if they were not trained on.
     """
     if record.artefact is None:
         return []
@@ -87,7 +87,7 @@ def class_rows(record: RunRecord, trained: np.ndarray | None, looked: Looked | N
                 else float((unlabeled.positives[k] + unlabeled.ignored[k]) / unlabeled.size),
                 flips=None if unlabeled is None else float(100 * unlabeled.flips[k] / unlabeled.size),
                 threshold=cut if math.isfinite(cut) else None,
-                measured=looked.figures.classes[k] if looked is not None and looked.part.fair else None,
+                measured=scored.figures.classes[k] if scored is not None and scored.part.fair else None,
             )
         )
     return rows

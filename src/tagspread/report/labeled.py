@@ -34,7 +34,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Known:
+class LabeledImages:
     """What is labeled.
 
     Attributes:
@@ -46,14 +46,14 @@ class Known:
     part: Part | None
 
 
-def find_known(
+def find_labeled(
     record: RunRecord,
     labels: str | Path | None = None,
     images: str | Path | None = None,
     *,
     show_images: bool = True,
     table_options: dict[str, Any] | None = None,
-) -> Known:
+) -> LabeledImages:
     """Find a run's labeled images again; what cannot be found is added to ``record.missing``.
 
     Args:
@@ -69,7 +69,7 @@ def find_known(
             f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
         )
     if not record.classes:
-        return Known(None, None)
+        return LabeledImages(None, None)
     try:
         again = find_again(record.settings, record.data, record.classes, show_images=show_images)
         trained = again.trained
@@ -82,10 +82,10 @@ def find_known(
     if labels is not None:
         table = read_for_run(Path(labels), Path(str(root)), record.data, record.classes, table_options or {})
         seen = count_trained({} if record.artefact is None else record.artefact.facts, table.paths, lambda: trained)
-        return Known(trained, Part(table, GIVEN, True, Path(str(root)), seen))
+        return LabeledImages(trained, Part(table, GIVEN, True, Path(str(root)), seen))
     if trained is None or not show_images:
-        return Known(trained, None)
-    return Known(trained, _fairest(record, again))
+        return LabeledImages(trained, None)
+    return LabeledImages(trained, _fairest(record, again))
 
 
 def _fairest(record: RunRecord, again: Again) -> Part | None:

@@ -23,9 +23,9 @@ from tagspread.report.charts import (
     unlabeled_figures,
 )
 from tagspread.report.class_rows import ClassRow, class_rows
-from tagspread.report.labeled import find_known
+from tagspread.report.labeled import find_labeled
 from tagspread.report.record import Missing, RunRecord, read_run
-from tagspread.report.scored import GROUPS, UNSURE, Example, Looked, examples, look
+from tagspread.report.scored import GROUPS, UNSURE, Example, ScoredPart, examples, score_part
 from tagspread.report.sentences import hundredths, length, notes, sentences, setting, tiles
 from tagspread.run.artefact import check_weights
 from tagspread.train.head_mode import settings_in_use
@@ -89,35 +89,35 @@ def write_report(
             labels=...,
             show_images=Both("show_images=False", "--no-images"),
         )
-    known = find_known(record, labels, images, show_images=show_images, table_options=table_options)
-    looked = None
+    labeled = find_labeled(record, labels, images, show_images=show_images, table_options=table_options)
+    scored = None
     if not show_images:
         record.missing.append(Missing("How good each tag is, and example images", "--no-images was asked for"))
-    elif known.part is not None:
+    elif labeled.part is not None:
         tagger = load(record.path, device)
         try:
-            looked = look(tagger, known.part, progress)
+            scored = score_part(tagger, labeled.part, progress)
         except TagspreadError as error:
             if labels is not None:
                 raise
             record.missing.append(
                 Missing("How good each tag is, and example images", error.on_command_line.rstrip("."))
             )
-    text = _render(_content(record, looked, known.trained))
+    text = _render(_content(record, scored, labeled.trained))
     with in_one_motion(file) as opened:
         opened.write(text.encode("utf-8", "replace"))
     return Written(file, record.missing)
 
 
-def _content(record: RunRecord, looked: Looked | None, trained: LabelTable | None) -> dict[str, Any]:
+def _content(record: RunRecord, scored: ScoredPart | None, trained: LabelTable | None) -> dict[str, Any]:
     """Return everything the page is made from."""
-    rows = class_rows(record, None if trained is None else trained.y, looked)
+    rows = class_rows(record, None if trained is None else trained.y, scored)
     return {
         "title": record.path.resolve().name,
         "byline": _byline(record),
-        "tiles": tiles(record, looked, None if trained is None else len(trained)),
-        "sentences": sentences(record, looked, rows),
-        "notes": notes(record, looked, rows),
+        "tiles": tiles(record, scored, None if trained is None else len(trained)),
+        "sentences": sentences(record, scored, rows),
+        "notes": notes(record, scored, rows),
         "missing": record.missing,
         "learning": learning_figures(record),
         "unlabeled": unlabeled_figures(record),
@@ -125,11 +125,11 @@ def _content(record: RunRecord, looked: Looked | None, trained: LabelTable | Non
         "precision": precision_strips(rows),
         "fewest": FEWEST,
         "used_unlabeled": record.unlabeled is not None,
-        "judged_on": None if looked is None else f"{looked.figures.images:,} {looked.part.words}",
-        "reliability": reliability_figures(record, looked),
+        "judged_on": None if scored is None else f"{scored.figures.images:,} {scored.part.words}",
+        "reliability": reliability_figures(record, scored),
         "fitted": record.artefact is not None and bool(record.artefact.facts["calibration"].get("fitted_on")),
         "rows": rows,
-        "panels": (panels := _panels(record, looked, rows)),
+        "panels": (panels := _panels(record, scored, rows)),
         "linked": {panel.row.place for panel in panels},
         "decision": {} if record.artefact is None else record.artefact.facts.get("decision", {}),
         "settings": [(name, setting(value)) for name, value in settings_in_use(record.settings).items()],
@@ -148,21 +148,21 @@ def _byline(record: RunRecord) -> str:
     return ", ".join(parts)
 
 
-def _panels(record: RunRecord, looked: Looked | None, rows: Sequence[ClassRow]) -> list[Panel]:
-    if record.artefact is None or (looked is None and record.unlabeled is None):
+def _panels(record: RunRecord, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[Panel]:
+    if record.artefact is None or (scored is None and record.unlabeled is None):
         return []
-    known = rows if looked is None else sorted(rows, key=lambda row: -looked.figures.classes[row.place].positives)
+    known = rows if scored is None else sorted(rows, key=lambda row: -scored.figures.classes[row.place].positives)
     shown = sorted(known[:MOST_CLASSES], key=lambda row: row.place)
     if len(shown) < len(rows):
         why = f"there are {len(rows):,} tags, and the page has room for {MOST_CLASSES}; the most frequent are shown"
         record.missing.append(Missing("A closer look at the other tags", why))
     images = {}
-    if looked is not None:
-        images = examples(looked, record.artefact.thresholds, [row.place for row in shown])
+    if scored is not None:
+        images = examples(scored, record.artefact.thresholds, [row.place for row in shown])
     panels = []
     for row in shown:
         groups = [(*_title(name, group), group) for name, group in images.get(row.place, {}).items()]
-        panels.append(Panel(row, class_histogram(record, looked, row), groups, record.unlabeled is not None))
+        panels.append(Panel(row, class_histogram(record, scored, row), groups, record.unlabeled is not None))
     return panels
 
 

@@ -36,7 +36,7 @@ UNSURE = ("Highest scores", "Not all of them reach the threshold.")  # in place 
 
 
 @dataclass(frozen=True)
-class Looked:
+class ScoredPart:
     """A part of the labeled images, as the tagger sees it.
 
     Attributes:
@@ -64,7 +64,7 @@ class Example(NamedTuple):
     image: str  # a data URI
 
 
-def look(tagger: Tagger, part: Part, progress: Callable[[int, int], None] | None = None) -> Looked:
+def score_part(tagger: Tagger, part: Part, progress: Callable[[int, int], None] | None = None) -> ScoredPart:
     """Let the tagger score the images of a part."""
     logits, errors = score_table(tagger, part.table, progress)
     good = np.array([not error for error in errors])
@@ -74,7 +74,7 @@ def look(tagger: Tagger, part: Part, progress: Callable[[int, int], None] | None
     measured = figures(
         tagger, logits[good], part.table.y, unreadable, chosen_on=thresholds_chosen_on(tagger, part.table)
     )
-    return Looked(part, unreadable, probabilities, measured, reliability(probabilities, part.table.y))
+    return ScoredPart(part, unreadable, probabilities, measured, reliability(probabilities, part.table.y))
 
 
 def pick(probabilities: np.ndarray, y: np.ndarray, threshold: float, most: int) -> dict[str, list[int]]:
@@ -95,23 +95,23 @@ def pick(probabilities: np.ndarray, y: np.ndarray, threshold: float, most: int) 
     return {name: rows[:most].tolist() for name, rows in groups.items()}
 
 
-def examples(looked: Looked, thresholds: np.ndarray, classes: Sequence[int]) -> dict[int, dict[str, list[Example]]]:
+def examples(scored: ScoredPart, thresholds: np.ndarray, classes: Sequence[int]) -> dict[int, dict[str, list[Example]]]:
     """Return the images of some classes, by group: as many as the page has room for."""
-    y = looked.part.table.y
+    y = scored.part.table.y
 
     @cache
     def image(row: int) -> str:
-        return thumbnail(looked.part.table.paths[row])
+        return thumbnail(scored.part.table.paths[row])
 
     for most in range(MOST_SHOWN, 0, -1):
-        picked = {k: pick(looked.probabilities[:, k], y[:, k], thresholds[k], most) for k in classes}
+        picked = {k: pick(scored.probabilities[:, k], y[:, k], thresholds[k], most) for k in classes}
         rows = [row for groups in picked.values() for group in groups.values() for row in group]
         if _fits(map(image, rows)) or most == 1:
             break
 
     def example(row: int, k: int) -> Example:
-        path, p = looked.part.table.paths[row], float(looked.probabilities[row, k])
-        return Example(_name(path, looked.part.root), p, int(y[row, k]), p >= thresholds[k], image(row))
+        path, p = scored.part.table.paths[row], float(scored.probabilities[row, k])
+        return Example(_name(path, scored.part.root), p, int(y[row, k]), p >= thresholds[k], image(row))
 
     return {
         k: {name: [example(row, k) for row in group] for name, group in groups.items()} for k, groups in picked.items()

@@ -10,7 +10,7 @@ import numpy as np
 from tagspread.report.class_rows import ClassRow
 from tagspread.report.labeled import GIVEN
 from tagspread.report.record import RunRecord
-from tagspread.report.scored import Looked
+from tagspread.report.scored import ScoredPart
 from tagspread.train.gain import gain_in_words
 from tagspread.wording import counted
 
@@ -68,15 +68,15 @@ def length(record: RunRecord) -> str:
     return f"{counted(len(record.log), record.step)} in {time}"
 
 
-def tiles(record: RunRecord, looked: Looked | None, trained: int | None) -> list[Tile]:
+def tiles(record: RunRecord, scored: ScoredPart | None, trained: int | None) -> list[Tile]:
     """Return the headline figures."""
     found = []
-    value, ends, where = _map(record, looked)
+    value, ends, where = _map(record, scored)
     if value is not None:
         remark = f"mean average precision on {where}"
         found.append(Tile(hundredths(value), "mAP", remark + (f"; {_interval(*ends)}" if ends else "")))
-    if looked is not None and looked.part.fair:
-        shares = looked.figures.decisions
+    if scored is not None and scored.part.fair:
+        shares = scored.figures.decisions
         found.append(Tile(f"{hundredths(shares['OP'], 0)}\u00a0%", "precision", "of the tags it gives are right"))
         found.append(Tile(f"{hundredths(shares['OR'], 0)}\u00a0%", "recall", "of the tags that are there are given"))
     if trained is not None:
@@ -88,22 +88,22 @@ def tiles(record: RunRecord, looked: Looked | None, trained: int | None) -> list
     return found
 
 
-def sentences(record: RunRecord, looked: Looked | None, rows: Sequence[ClassRow]) -> list[str]:
+def sentences(record: RunRecord, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[str]:
     """Return the findings, a sentence each."""
     said = []
-    value, ends, where = _map(record, looked)
+    value, ends, where = _map(record, scored)
     if value is not None:
         level = ""
-        if looked is not None and looked.part.fair:
-            by_chance = [one.positives / one.known for one in looked.figures.classes if one.positives]
+        if scored is not None and scored.part.fair:
+            by_chance = [one.positives / one.known for one in scored.figures.classes if one.positives]
             level = f" Guessing would reach about {hundredths(float(np.mean(by_chance)))}."
         inside = f" ({_interval(*ends)})" if ends else ""
         said.append(
             f"On {where}, the tagger puts the right images first with a mean average precision of "
             f"{hundredths(value)} out of 100{inside}.{level}"
         )
-    if looked is not None and looked.part.fair:
-        shares = looked.figures.decisions
+    if scored is not None and scored.part.fair:
+        shares = scored.figures.decisions
         said.append(
             f"With its thresholds, {hundredths(shares['OP'], 0)} of 100 tags it gives are right, and it gives "
             f"{hundredths(shares['OR'], 0)} of 100 tags that are there."
@@ -114,12 +114,12 @@ def sentences(record: RunRecord, looked: Looked | None, rows: Sequence[ClassRow]
     return said
 
 
-def _map(record: RunRecord, looked: Looked | None) -> tuple[float | None, tuple[float, float] | None, str]:
+def _map(record: RunRecord, scored: ScoredPart | None) -> tuple[float | None, tuple[float, float] | None, str]:
     """Return the mAP, its interval and where it was measured: by this page, or else by training."""
-    if looked is not None and looked.part.fair:
-        found = looked.figures
+    if scored is not None and scored.part.fair:
+        found = scored.figures
         ends = None if found.map_low is None or found.map_high is None else (found.map_low, found.map_high)
-        return found.map, ends, f"{found.images:,} {looked.part.words}"
+        return found.map, ends, f"{found.images:,} {scored.part.words}"
     for part, words in (("test", "test images"), ("held_out", "held-out images")):
         if (known := record.metrics.get(part)) and known.get("mAP") is not None:
             ends = known.get("interval_90")
@@ -161,15 +161,15 @@ def _alike(tied: Sequence[tuple[float, str]]) -> str:
     return f"{len(tied)} tags alike ({hundredths(tied[0][0])}): {_names([name for _, name in tied])}"
 
 
-def notes(record: RunRecord, looked: Looked | None, rows: Sequence[ClassRow]) -> list[str]:
+def notes(record: RunRecord, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[str]:
     """Return what one should know before believing the rest."""
     said = []
     if "warning" in record.metrics:
         said.append(_sentence(str(record.metrics["warning"])))
     if "not_measured" in record.metrics.get("gain", {}):
         said.append(_sentence(str(gain_in_words(record.metrics))))
-    if looked is not None:
-        said += _about_images(record, looked)
+    if scored is not None:
+        said += _about_images(record, scored)
     if few := [row.name for row in rows if row.labeled is not None and row.labeled < FEW]:
         said.append(f"Fewer than {FEW} labeled images carry {_names(few)}: expect little there, and tag a few more.")
     decision = {} if record.artefact is None else record.artefact.facts.get("decision", {})
@@ -184,31 +184,31 @@ def notes(record: RunRecord, looked: Looked | None, rows: Sequence[ClassRow]) ->
     return said
 
 
-def _about_images(record: RunRecord, looked: Looked) -> list[str]:
-    said, found = [], looked.figures
-    if not looked.part.fair:
+def _about_images(record: RunRecord, scored: ScoredPart) -> list[str]:
+    said, found = [], scored.figures
+    if not scored.part.fair:
         said.append("Images and histograms are of images the tagger was trained on: it looks better there.")
     elif found.absent:
         said.append(f"On none of these images, so left out of the mean: {_names(found.absent)}.")
-    if looked.part.trained_on:
-        said.append(f"{looked.part.trained_on:,} of these images were trained on, so the figures flatter.")
-    if looked.part.fair and found.thresholds_chosen_on:
+    if scored.part.trained_on:
+        said.append(f"{scored.part.trained_on:,} of these images were trained on, so the figures flatter.")
+    if scored.part.fair and found.thresholds_chosen_on:
         said.append(
             f"The thresholds were chosen on {found.thresholds_chosen_on:,} of these {found.images:,} images, so "
             "precision, recall and probabilities look better than they are; average precision does not depend on them."
         )
     measured = (record.metrics.get("test") or record.metrics.get("held_out") or {}).get("mAP")
-    own = looked.part.words != GIVEN
-    if looked.part.fair and own and measured is not None and found.map is not None and abs(measured - found.map) > SAME:
+    own = scored.part.words != GIVEN
+    if scored.part.fair and own and measured is not None and found.map is not None and abs(measured - found.map) > SAME:
         said.append(
             f"Training measured a mAP of {hundredths(measured)} and this page {hundredths(found.map)}: images, "
             "labels or the model have changed since."
         )
-    if looked.unreadable:
-        some = "; ".join(looked.unreadable[:3])
-        one = len(looked.unreadable) == 1
+    if scored.unreadable:
+        some = "; ".join(scored.unreadable[:3])
+        one = len(scored.unreadable) == 1
         words = "image cannot be read and is left out:" if one else "images cannot be read and are left out, such as"
-        said.append(f"{len(looked.unreadable):,} {words} {some}.")
+        said.append(f"{len(scored.unreadable):,} {words} {some}.")
     return said
 
 
