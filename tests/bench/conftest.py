@@ -54,7 +54,7 @@ def stop_at(monkeypatch):
 @pytest.fixture
 def bench(monkeypatch):
     """Run a request, without figures; return (how many cells failed, what was said)."""
-    monkeypatch.setattr(run_module, "write_figures", lambda *_: [])
+    monkeypatch.setattr(run_module, "write_charts", lambda *_: [])
 
     def run(request):
         listener = Listener()

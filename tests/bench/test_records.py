@@ -85,7 +85,7 @@ def test_a_file_that_is_edited_while_it_runs_changes_nothing_of_the_cell(tmp_pat
 
 def test_figures_and_notes_are_of_the_same_cells_as_the_tables(tmp_path, monkeypatch):
     results = Results(tmp_path)
-    monkeypatch.setattr(run_module, "write_figures", lambda out, records, study: [f"drew {len(records)}"])
+    monkeypatch.setattr(run_module, "write_charts", lambda out, records, study: [f"drew {len(records)}"])
     results.plan([cell("cap", 0.05, 1, key="new", version="new")])
     for key, value in (("old", 0.3), ("new", 0.9)):
         results.append(done("cap", 0.05, 1, value, key=key, version=key))

@@ -36,7 +36,7 @@ def finished(out):
 @pytest.fixture
 def beside(planned, monkeypatch):
     """Run the grid while another process holds a method's cell, and does something when this one waits for it."""
-    monkeypatch.setattr("tagspread.bench.run.write_figures", lambda *_: [])
+    monkeypatch.setattr("tagspread.bench.run.write_charts", lambda *_: [])
 
     def run(method, then):
         (key,) = keys(planned.out, method)

@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 import tagspread as ts
-from tagspread.predict.evaluation import ClassFigures, decide_on_table
+from tagspread.predict.evaluation import ClassMetrics, decide_on_table
 from tagspread.report.class_rows import class_rows
 from tagspread.report.labeled import find_labeled
 from tagspread.report.page import write_report
@@ -43,7 +43,7 @@ def test_whether_the_unlabeled_helped_is_said_in_the_words_of_training(run):
 
 def test_what_is_level_is_no_ranking(run):
     record: Any = read_run(run)
-    figures = ClassFigures("", 1, 40, 1.0, None, None, 0.5, 1, 1.0, 1.0, 1.0)
+    figures = ClassMetrics("", 1, 40, 1.0, None, None, 0.5, 1, 1.0, 1.0, 1.0)
     rows = [
         replace(row, measured=replace(figures, ap=ap))
         for row, ap in zip(class_rows(record, None, None), (1, 1, 1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.4), strict=True)

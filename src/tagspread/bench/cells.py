@@ -171,7 +171,7 @@ def run_cell(cell: Cell, dataset: Dataset, folder: Path, *, device: torch.device
     """Train one cell, or go on with it, and return its record; ``more`` is for ``run_training``."""
     began = time.perf_counter()
     trained = train_in(folder, dataset, cell.config, device=device, about={"bench": cell.identity()}, **more)
-    record = cell.identity() | figures(trained, cell.config)
+    record = cell.identity() | cell_metrics(trained, cell.config)
     record["uses_unlabeled"] = find_method(cell.config.method).uses_unlabeled
     sizes = {"labeled": len(dataset.labeled), "unlabeled": len(dataset.unlabeled), "test": len(dataset.test)}
     wall = max(time.perf_counter() - began, record["seconds"])  # resumed, the log knows of the time before
@@ -210,7 +210,7 @@ def signature(device: torch.device) -> Record:
     return {"machine": machine_name(device), "tagspread": __version__, "torch": torch.__version__, "finished": now}
 
 
-def figures(run: Run, config: TrainConfig) -> Record:
+def cell_metrics(run: Run, config: TrainConfig) -> Record:
     """Return what a run has measured, by both protocols.
 
     Honest: the last epoch's average network (EMA); where a run ends with its warm-up, the network that the warm-up

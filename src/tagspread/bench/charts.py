@@ -1,7 +1,7 @@
-"""The figures, as SVG and PNG, from what the folder of a grid holds.
+"""The charts, as SVG and PNG, from what the folder of a grid holds.
 
 ``proportions`` (the paper's figure 1b), ``pseudo-labels`` (2), ``eta`` (3) and ``intervals``: theorem 1's bound, exact
-intervals and the real errors against the number of labeled images. A figure without data is not drawn.
+intervals and the real errors against the number of labeled images. A chart without data is not drawn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ INK = {"cap": "#0072B2", "top1": "#D55E00", "topk": "#E69F00", "iat": "#009E73"}
 MARKS = {"cap": "o", "top1": "s", "topk": "^", "iat": "D"}
 OWN = (("#CC79A7", "P"), ("#56B4E9", "X"), ("#1b1f24", "*"))  # for methods of the user's own, in turn
 ENDINGS = ("svg", "png")
-DRAWN = tuple(f"{name}.{ending}" for name in ("proportions", "pseudo-labels", "eta", "intervals") for ending in ENDINGS)
+CHART_FILES = tuple(
+    f"{name}.{ending}" for name in ("proportions", "pseudo-labels", "eta", "intervals") for ending in ENDINGS
+)
 GRAY, TRUTH = "#6b7580", "#D55E00"
 STYLE: Any = {
     "font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "axes.spines.top": False, "axes.spines.right": False,
@@ -41,13 +43,13 @@ STYLE: Any = {
 }  # fmt: skip
 
 
-def write_figures(folder: Path, records: Sequence[Record], study_file: Path) -> list[str]:
+def write_charts(folder: Path, records: Sequence[Record], study_file: Path) -> list[str]:
     """Draw what there is data for; return what a person should know."""
     try:
         import matplotlib as mpl
         from matplotlib.backends.backend_agg import FigureCanvasAgg
     except ImportError:
-        return ["matplotlib is not installed: no figures are drawn; call again with --tables-only where it is"]
+        return ["matplotlib is not installed: no charts are drawn; call again with --tables-only where it is"]
     done = [record for record in records if record["status"] == "done"]
     study = read_label_study(study_file)
     makers: dict[str, Callable[[], Figure | None]] = {

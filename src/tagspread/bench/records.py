@@ -61,7 +61,7 @@ def _end(cell: Record) -> str:
 
 
 def current(records: Sequence[Record], planned: Sequence[Record]) -> list[Record]:
-    """Return the records that tables and figures are made of: what was asked for, and what is of the same version.
+    """Return the records that tables and charts are made of: what was asked for, and what is of the same version.
 
     Args:
         records: what was run, the oldest first.

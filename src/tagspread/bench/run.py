@@ -1,4 +1,4 @@
-"""The whole of ``tagspread bench``: read the labels, plan, train what is missing, write tables and figures."""
+"""The whole of ``tagspread bench``: read the labels, plan, train what is missing, write tables and charts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tagspread.bench.cells import Cell
-from tagspread.bench.charts import write_figures
+from tagspread.bench.charts import write_charts
 from tagspread.bench.checks import check_data, check_folder, check_labeled, check_unused
 from tagspread.bench.datasets import Problems, Source, load
 from tagspread.bench.grid import SHARES, WARMUP, Grid, in_order
@@ -144,7 +144,7 @@ def _open(source: Source, request: Request, grid: Grid, work: GridRun) -> Proble
 
 
 def write_all(request: Request, watcher: Watcher) -> None:
-    """Write tables and figures from what the folder holds."""
+    """Write tables and charts from what the folder holds."""
     results = Results(request.out)
     planned = results.planned()
     records = current([record for record in results.read() if record["dataset"] == request.dataset], planned)
@@ -154,7 +154,7 @@ def write_all(request: Request, watcher: Watcher) -> None:
     shown = [*records, *chosen_rows(records, choices)]
     tables = build_tables(request.dataset, shown, [*planned, *chosen_rows(planned, choices)])
     study = request.out / LABEL_STUDY
-    for line in write_tables(request.out, request.dataset, tables, records) + write_figures(request.out, shown, study):
+    for line in write_tables(request.out, request.dataset, tables, records) + write_charts(request.out, shown, study):
         watcher.note(line)
 
 

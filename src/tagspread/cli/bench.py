@@ -76,11 +76,11 @@ def bench(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
     tables_only: Annotated[
-        bool, typer.Option("--tables-only", help="Only make tables and figures from the results in --out.")
+        bool, typer.Option("--tables-only", help="Only make tables and charts from the results in --out.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run the paper's experiments: a grid of methods, labeled shares and seeds; then tables and figures.
+    """Run the paper's experiments: a grid of methods, labeled shares and seeds; then tables and charts.
 
     Call it again with the same --out and it goes on where it was. Exit code 1 if a cell failed.
     """

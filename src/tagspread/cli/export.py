@@ -18,7 +18,7 @@ def export(
     images: Annotated[
         Path | None, typer.Option(help="Images to compare ONNX and PyTorch on; by default the run's own.")
     ] = None,
-    figures: Annotated[
+    metrics: Annotated[
         Path | None, typer.Option(help="What 'tagspread evaluate --json' printed, for the model card.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are already there.")] = False,
@@ -29,7 +29,7 @@ def export(
 
     if onnx is None and hub is None:
         raise TagspreadError("say what to write: --onnx FILE, --hub DIR, or both.")
-    for given, name, needs, other in ((images, "images", onnx, "onnx"), (figures, "figures", hub, "hub")):
+    for given, name, needs, other in ((images, "images", onnx, "onnx"), (metrics, "metrics", hub, "hub")):
         if given is not None and needs is None:
             raise TagspreadError(f"--{name} goes with --{other}, which is not there.")
     watcher = Watcher(quiet)
@@ -47,4 +47,4 @@ def export(
         if hub is not None:
             from tagspread.export.hub import export_hub
 
-            watcher.note(f"{export_hub(run, hub, figures=figures, overwrite=overwrite)}: for ts.load, or to upload")
+            watcher.note(f"{export_hub(run, hub, metrics=metrics, overwrite=overwrite)}: for ts.load, or to upload")

@@ -47,7 +47,7 @@ def write_card(
         run: its folder.
         artefact: its tags and thresholds.
         settings: how it was trained, as it may be shown to others.
-        judged: what :func:`read_figures` returned, if there is an evaluation.
+        judged: what :func:`read_evaluation` returned, if there is an evaluation.
         title: what to call it.
         file: where to.
     """
@@ -72,7 +72,7 @@ def write_card(
         opened.write(_render(content).encode("utf-8", "replace"))
 
 
-def read_figures(file: str | Path, classes: tuple[str, ...]) -> dict[str, Any]:
+def read_evaluation(file: str | Path, classes: tuple[str, ...]) -> dict[str, Any]:
     """Return what ``tagspread evaluate --json`` printed about a run with these classes."""
     try:
         figures = json.loads(Path(file).read_text(encoding="utf-8"))

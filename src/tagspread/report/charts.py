@@ -34,7 +34,7 @@ LINES = {  # of the log: what it is called, color, shape
 }
 
 
-class Figure(NamedTuple):
+class TitledChart(NamedTuple):
     """A chart with its title, signs and a sentence on how to read it."""
 
     title: str
@@ -50,9 +50,9 @@ class Strips(NamedTuple):
     scale: list[tuple[float, str]]
 
 
-def learning_figures(record: RunRecord) -> list[Figure]:
+def learning_charts(record: RunRecord) -> list[TitledChart]:
     """Return mAP and loss over the epochs; a head that is fitted in rounds has neither."""
-    figures, until = [], _warmup_end(record)
+    charts, until = [], _warmup_end(record)
     shaded = " Shaded: the warm-up, on the labeled images alone." if until else ""
     lines = [Series(name, _points(record, key, 100), *look) for key, (name, *look) in LINES.items()]
     lines = [one for one in lines if one.points]
@@ -60,19 +60,19 @@ def learning_figures(record: RunRecord) -> list[Figure]:
         label = f"mAP by epoch: {lines[0].name} from {lines[0].points[0][1]:.1f} to {lines[0].points[-1][1]:.1f}"
         chart = line_chart(label, lines, "{:g}".format, until=until)
         caption = f"Mean average precision after each epoch; 100 would be perfect.{shaded}"
-        figures.append(Figure("Mean average precision while learning", chart, legend(lines), caption))
+        charts.append(TitledChart("Mean average precision while learning", chart, legend(lines), caption))
     if points := _points(record, "loss"):
         loss = Series("loss", points)
         label = f"Loss by epoch: from {points[0][1]:.4g} to {points[-1][1]:.4g}"
         chart = line_chart(label, [loss], "{:g}".format, until=until)
         caption = f"What training makes small. It may jump where the untagged images come in.{shaded}"
-        figures.append(Figure("Loss", chart, Markup(""), caption if until else "What training makes small."))
-    return figures
+        charts.append(TitledChart("Loss", chart, Markup(""), caption if until else "What training makes small."))
+    return charts
 
 
-def unlabeled_figures(record: RunRecord) -> list[Figure]:
+def unlabeled_charts(record: RunRecord) -> list[TitledChart]:
     """Return how many pseudo-labels there were in each epoch, and how many changed."""
-    figures = []
+    charts = []
     kinds = (("pseudo_positives", "taken to carry a tag", "one", "circle"), ("ignored", "left open", "two", "diamond"))
     lines = [Series(name, _points(record, key), *look) for key, name, *look in kinds]
     lines = [one for one in lines if any(y for _, y in one.points)]
@@ -81,7 +81,7 @@ def unlabeled_figures(record: RunRecord) -> list[Figure]:
         label = f"Pseudo-labels by {record.step}: {lines[0].name} from {first:,.0f} to {last:,.0f}"
         chart = line_chart(label, lines, _thousands, x_title=record.step)
         caption = f"Pairs of an untagged image and a tag, in each {record.step}."
-        figures.append(Figure("Pseudo-labels", chart, legend(lines), caption))
+        charts.append(TitledChart("Pseudo-labels", chart, legend(lines), caption))
     entries = 0 if record.unlabeled is None else record.unlabeled.size * len(record.classes)
     flips = _points(record, "flips", 100 / entries) if entries else []
     if len(flips) > 1:
@@ -91,8 +91,8 @@ def unlabeled_figures(record: RunRecord) -> list[Figure]:
         caption = (
             f"Share of pseudo-labels that differ from the {record.step} before; it should fall as the teacher settles."
         )
-        figures.append(Figure("Changes of mind", chart, Markup(""), caption))
-    return figures
+        charts.append(TitledChart("Changes of mind", chart, Markup(""), caption))
+    return charts
 
 
 def _points(record: RunRecord, key: str, times: float = 1) -> list[tuple[float, float]]:
@@ -173,15 +173,15 @@ def class_histogram(record: RunRecord, scored: ScoredPart | None, row: ClassRow)
     return histogram(f"Probabilities of {row.name}, {cut}. {parts}", heaps, row.threshold)
 
 
-def reliability_figures(record: RunRecord, scored: ScoredPart | None) -> list[Figure]:
+def reliability_charts(record: RunRecord, scored: ScoredPart | None) -> list[TitledChart]:
     """Return how far probabilities can be believed: on the page's images, and where they were fitted."""
-    figures = []
+    charts = []
     if scored is not None and scored.part.fair:
         caption = (
-            f"On the {scored.figures.images:,} {scored.part.words}, all tags together. Off by "
+            f"On the {scored.evaluation.images:,} {scored.part.words}, all tags together. Off by "
             f"{hundredths(scored.reliability.error)} points on average."
         )
-        figures.append(
+        charts.append(
             _reliability("As the tagger answers now", [("observed", "one", "circle", scored.reliability)], caption)
         )
     facts: dict[str, Any] = {} if record.artefact is None else record.artefact.facts["calibration"]
@@ -192,8 +192,8 @@ def reliability_figures(record: RunRecord, scored: ScoredPart | None) -> list[Fi
             f"{hundredths(before.error)} points before, {hundredths(after.error)} after."
         )
         both = [("before", "two", "diamond", before), ("after", "one", "circle", after)]
-        figures.append(_reliability("Before and after calibration", both, caption))
-    return figures
+        charts.append(_reliability("Before and after calibration", both, caption))
+    return charts
 
 
 def _reliability_from(plain: dict[str, Any]) -> Reliability:
@@ -201,7 +201,7 @@ def _reliability_from(plain: dict[str, Any]) -> Reliability:
     return Reliability(**arrays, error=float(plain["error"]))
 
 
-def _reliability(title: str, shown: Sequence[tuple[str, str, str, Reliability]], caption: str) -> Figure:
+def _reliability(title: str, shown: Sequence[tuple[str, str, str, Reliability]], caption: str) -> TitledChart:
     lines = []
     for name, color, shape, found in shown:
         bins = np.flatnonzero(found.count > 0)
@@ -214,7 +214,7 @@ def _reliability(title: str, shown: Sequence[tuple[str, str, str, Reliability]],
         lines.append((Series(name, points, color, shape), ends, said))
     chart = reliability_chart(f"{title}: share that is true by probability given. {caption}", lines)
     signs = legend([one for one, _, _ in lines]) if len(lines) > 1 else Markup("")
-    return Figure(title, chart, signs, caption)
+    return TitledChart(title, chart, signs, caption)
 
 
 def _pairs(first: np.ndarray, second: np.ndarray, places: np.ndarray) -> list[tuple[float, float]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tagspread.core.theory import proportion_interval
 from tagspread.core.thresholds import class_counts
-from tagspread.predict.evaluation import CONFIDENCE, ClassFigures
+from tagspread.predict.evaluation import CONFIDENCE, ClassMetrics
 from tagspread.report.record import RunRecord
 from tagspread.report.scored import ScoredPart
 
@@ -42,7 +42,7 @@ class ClassRow:
     possible: float | None
     flips: float | None
     threshold: float | None
-    measured: ClassFigures | None
+    measured: ClassMetrics | None
 
     @property
     def surprising(self) -> bool:
@@ -87,7 +87,7 @@ def class_rows(record: RunRecord, trained: np.ndarray | None, scored: ScoredPart
                 else float((unlabeled.positives[k] + unlabeled.ignored[k]) / unlabeled.size),
                 flips=None if unlabeled is None else float(100 * unlabeled.flips[k] / unlabeled.size),
                 threshold=cut if math.isfinite(cut) else None,
-                measured=scored.figures.classes[k] if scored is not None and scored.part.fair else None,
+                measured=scored.evaluation.classes[k] if scored is not None and scored.part.fair else None,
             )
         )
     return rows

@@ -16,11 +16,11 @@ from tagspread.predict.tables import check_output, in_one_motion
 from tagspread.predict.tagger import load
 from tagspread.report.charts import (
     class_histogram,
-    learning_figures,
+    learning_charts,
     precision_strips,
-    reliability_figures,
+    reliability_charts,
     share_strips,
-    unlabeled_figures,
+    unlabeled_charts,
 )
 from tagspread.report.class_rows import ClassRow, class_rows
 from tagspread.report.labeled import find_labeled
@@ -119,14 +119,14 @@ def _content(record: RunRecord, scored: ScoredPart | None, trained: LabelTable |
         "sentences": sentences(record, scored, rows),
         "notes": notes(record, scored, rows),
         "missing": record.missing,
-        "learning": learning_figures(record),
-        "unlabeled": unlabeled_figures(record),
+        "learning": learning_charts(record),
+        "unlabeled": unlabeled_charts(record),
         "shares": share_strips(rows),
         "precision": precision_strips(rows),
         "fewest": FEWEST,
         "used_unlabeled": record.unlabeled is not None,
-        "judged_on": None if scored is None else f"{scored.figures.images:,} {scored.part.words}",
-        "reliability": reliability_figures(record, scored),
+        "judged_on": None if scored is None else f"{scored.evaluation.images:,} {scored.part.words}",
+        "reliability": reliability_charts(record, scored),
         "fitted": record.artefact is not None and bool(record.artefact.facts["calibration"].get("fitted_on")),
         "rows": rows,
         "panels": (panels := _panels(record, scored, rows)),
@@ -151,7 +151,7 @@ def _byline(record: RunRecord) -> str:
 def _panels(record: RunRecord, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[Panel]:
     if record.artefact is None or (scored is None and record.unlabeled is None):
         return []
-    known = rows if scored is None else sorted(rows, key=lambda row: -scored.figures.classes[row.place].positives)
+    known = rows if scored is None else sorted(rows, key=lambda row: -scored.evaluation.classes[row.place].positives)
     shown = sorted(known[:MOST_CLASSES], key=lambda row: row.place)
     if len(shown) < len(rows):
         why = f"there are {len(rows):,} tags, and the page has room for {MOST_CLASSES}; the most frequent are shown"

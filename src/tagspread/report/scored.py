@@ -16,7 +16,7 @@ from PIL import ExifTags, Image
 
 from tagspread.core.calibration import Reliability, reliability
 from tagspread.data.images.decode import decode
-from tagspread.predict.evaluation import Evaluation, figures, score_table, thresholds_chosen_on
+from tagspread.predict.evaluation import Evaluation, measure, score_table, thresholds_chosen_on
 from tagspread.predict.tagger import Tagger
 from tagspread.report.labeled import Part
 
@@ -43,14 +43,14 @@ class ScoredPart:
         part: the images that can be read.
         unreadable: those that cannot, with the reason.
         probabilities: images x classes.
-        figures: how good that is.
+        evaluation: how good that is.
         reliability: how far the probabilities can be believed.
     """
 
     part: Part
     unreadable: list[str]
     probabilities: np.ndarray
-    figures: Evaluation
+    evaluation: Evaluation
     reliability: Reliability
 
 
@@ -71,7 +71,7 @@ def score_part(tagger: Tagger, part: Part, progress: Callable[[int, int], None] 
     unreadable = [f"{path}: {error}" for path, error in zip(part.table.paths, errors, strict=True) if error]
     part = replace(part, table=part.table.select(good))
     probabilities = tagger.calibration.probabilities(logits[good])
-    measured = figures(
+    measured = measure(
         tagger, logits[good], part.table.y, unreadable, chosen_on=thresholds_chosen_on(tagger, part.table)
     )
     return ScoredPart(part, unreadable, probabilities, measured, reliability(probabilities, part.table.y))

@@ -76,7 +76,7 @@ def tiles(record: RunRecord, scored: ScoredPart | None, trained: int | None) -> 
         remark = f"mean average precision on {where}"
         found.append(Tile(hundredths(value), "mAP", remark + (f"; {_interval(*ends)}" if ends else "")))
     if scored is not None and scored.part.fair:
-        shares = scored.figures.decisions
+        shares = scored.evaluation.decisions
         found.append(Tile(f"{hundredths(shares['OP'], 0)}\u00a0%", "precision", "of the tags it gives are right"))
         found.append(Tile(f"{hundredths(shares['OR'], 0)}\u00a0%", "recall", "of the tags that are there are given"))
     if trained is not None:
@@ -95,7 +95,7 @@ def sentences(record: RunRecord, scored: ScoredPart | None, rows: Sequence[Class
     if value is not None:
         level = ""
         if scored is not None and scored.part.fair:
-            by_chance = [one.positives / one.known for one in scored.figures.classes if one.positives]
+            by_chance = [one.positives / one.known for one in scored.evaluation.classes if one.positives]
             level = f" Guessing would reach about {hundredths(float(np.mean(by_chance)))}."
         inside = f" ({_interval(*ends)})" if ends else ""
         said.append(
@@ -103,7 +103,7 @@ def sentences(record: RunRecord, scored: ScoredPart | None, rows: Sequence[Class
             f"{hundredths(value)} out of 100{inside}.{level}"
         )
     if scored is not None and scored.part.fair:
-        shares = scored.figures.decisions
+        shares = scored.evaluation.decisions
         said.append(
             f"With its thresholds, {hundredths(shares['OP'], 0)} of 100 tags it gives are right, and it gives "
             f"{hundredths(shares['OR'], 0)} of 100 tags that are there."
@@ -117,7 +117,7 @@ def sentences(record: RunRecord, scored: ScoredPart | None, rows: Sequence[Class
 def _map(record: RunRecord, scored: ScoredPart | None) -> tuple[float | None, tuple[float, float] | None, str]:
     """Return the mAP, its interval and where it was measured: by this page, or else by training."""
     if scored is not None and scored.part.fair:
-        found = scored.figures
+        found = scored.evaluation
         ends = None if found.map_low is None or found.map_high is None else (found.map_low, found.map_high)
         return found.map, ends, f"{found.images:,} {scored.part.words}"
     for part, words in (("test", "test images"), ("held_out", "held-out images")):
@@ -185,7 +185,7 @@ def notes(record: RunRecord, scored: ScoredPart | None, rows: Sequence[ClassRow]
 
 
 def _about_images(record: RunRecord, scored: ScoredPart) -> list[str]:
-    said, found = [], scored.figures
+    said, found = [], scored.evaluation
     if not scored.part.fair:
         said.append("Images and histograms are of images the tagger was trained on: it looks better there.")
     elif found.absent:
