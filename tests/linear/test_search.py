@@ -8,13 +8,13 @@ from tagspread.core.metrics import average_precision
 from tagspread.data.split import stratified_split
 from tagspread.linear import search as choose_module
 from tagspread.linear.feature_rows import DenseRows
-from tagspread.linear.logistic import LinearHead
+from tagspread.linear.logistic import LogisticHead
 from tagspread.linear.perceptron import PerceptronHead
 from tagspread.linear.rounds import Settings, probe, spread
-from tagspread.linear.search import Grid, Trial, choose, intervals_of
+from tagspread.linear.search import SearchSpace, Trial, intervals_of, search_settings
 from tagspread.methods import get_method
 
-HEAD = LinearHead()
+HEAD = LogisticHead()
 CLASSES = ("a", "b")
 
 
@@ -30,7 +30,7 @@ def clusters(labeled=40, unlabeled=800, seed=2):
 
 def run(known, y, unlabeled, methods=("cap",), **options):
     made = [get_method(name) for name in methods]
-    return choose(known, y, unlabeled, made, head=HEAD, classes=CLASSES, **options)
+    return search_settings(known, y, unlabeled, made, head=HEAD, classes=CLASSES, **options)
 
 
 def test_a_unlabeled_that_shows_the_classes_is_used_and_one_of_noise_is_not():
@@ -39,13 +39,13 @@ def test_a_unlabeled_that_shows_the_classes_is_used_and_one_of_noise_is_not():
     noise = DenseRows(torch.randn(800, 60, generator=torch.Generator().manual_seed(0)) * 3)
     assert run(known, y, noise).settings.unlabeled_weight == 0
     assert (
-        run(known, y, noise, grid=Grid(unlabeled_weights=(0.5,))).settings.unlabeled_weight == 0.5
+        run(known, y, noise, space=SearchSpace(unlabeled_weights=(0.5,))).settings.unlabeled_weight == 0.5
     )  # asked for by hand
 
 
 def test_figures_are_those_of_heads_that_have_not_seen_the_rows():
     known, y, unlabeled = clusters(labeled=12)
-    choice = run(known, y, unlabeled, ["bce"], grid=Grid(ridges=(0.3,)), folds=3, seed=5)
+    choice = run(known, y, unlabeled, ["bce"], space=SearchSpace(ridges=(0.3,)), folds=3, seed=5)
     (trial,) = choice.trials
     assert choice.out_of_fold is trial.out_of_fold
     parts = stratified_split(y.numpy(), [1 / 3] * 3, 5).parts
@@ -124,7 +124,7 @@ def test_a_sample_of_the_unlabeled_weighs_as_much_as_all_of_it(monkeypatch, most
         return spread(*rows_and, **options)
 
     monkeypatch.setattr(choose_module, "spread", watched)
-    run(known, y, unlabeled, most_rows=most, grid=Grid(unlabeled_weights=(0.5,)))
+    run(known, y, unlabeled, most_rows=most, space=SearchSpace(unlabeled_weights=(0.5,)))
     assert weights
     assert set(weights) == {0.5 * times}
 
@@ -143,7 +143,7 @@ def test_no_positive_in_any_fold():
 @pytest.mark.parametrize("bad", [{"ridges": ()}, {"ridges": (-1.0,)}, {"unlabeled_weights": (float("nan"),)}])
 def test_bad_grid(bad):
     with pytest.raises(ValueError, match="give at least one number, none below 0"):
-        Grid(**bad)
+        SearchSpace(**bad)
 
 
 def test_settings_of_a_head_that_is_not_convex_are_compared_after_equal_training():
@@ -152,9 +152,15 @@ def test_settings_of_a_head_that_is_not_convex_are_compared_after_equal_training
     y = torch.from_numpy((x[:, :2] * x[:, 2:4] > 0).astype(np.int8))
     noise = torch.randn(200, 12, generator=torch.Generator().manual_seed(0))
     head = PerceptronHead(hidden=16, steps=90)
-    grid = Grid(ridges=(0.01, 0.010001, 0.010002), unlabeled_ridges=(0.01,), unlabeled_weights=(1e-6, 0.0))
-    choice = choose(
-        DenseRows(torch.from_numpy(x)), y, DenseRows(noise), [get_method("cap")], head=head, classes=CLASSES, grid=grid
+    space = SearchSpace(ridges=(0.01, 0.010001, 0.010002), unlabeled_ridges=(0.01,), unlabeled_weights=(1e-6, 0.0))
+    choice = search_settings(
+        DenseRows(torch.from_numpy(x)),
+        y,
+        DenseRows(noise),
+        [get_method("cap")],
+        head=head,
+        classes=CLASSES,
+        space=space,
     )
     alone = [trial.mean for trial in choice.trials if not trial.settings.unlabeled_weight]
     (together,) = [trial.mean for trial in choice.trials if trial.settings.unlabeled_weight]

@@ -37,7 +37,7 @@ TRIAL_ROUNDS = 3  # later rounds change little, and the same for all
 
 
 @dataclass(frozen=True)
-class Grid:
+class SearchSpace:
     """What is tried; the first of each is the usual one.
 
     Attributes:
@@ -83,7 +83,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Choice:
+class SearchResult:
     """What was chosen.
 
     Attributes:
@@ -120,7 +120,7 @@ def intervals_of(method: Method) -> tuple[Method, ...]:
     return (method,)
 
 
-def choose(
+def search_settings(
     known: Rows,
     y: Tensor,
     unlabeled: Rows,
@@ -128,12 +128,12 @@ def choose(
     *,
     head: Head,
     classes: Sequence[str],
-    grid: Grid | None = None,
+    space: SearchSpace | None = None,
     folds: int = 4,
     seed: int = 0,
     max_rounds: int = 5,
     most_rows: int = 20_000,
-) -> Choice:
+) -> SearchResult:
     """Return the settings that do best on labeled rows that were hidden.
 
     Args:
@@ -143,15 +143,15 @@ def choose(
         methods: how the unlabeled set may be labeled.
         head: what is fitted.
         classes: the tags' names.
-        grid: the penalties and weights to try.
+        space: the penalties and weights to try.
         folds: into how many parts the labeled rows are dealt.
         seed: of the dealing, and of the sample of the unlabeled set.
         max_rounds: of each trial.
         most_rows: a larger unlabeled set, or more labeled rows, are represented by a sample of that many, which weighs
             as much against the others as all of them.
     """
-    grid = grid or Grid()
-    usual = Settings(methods[0], grid.ridges[0], grid.unlabeled_ridges[0], grid.unlabeled_weights[0])
+    space = space or SearchSpace()
+    usual = Settings(methods[0], space.ridges[0], space.unlabeled_ridges[0], space.unlabeled_weights[0])
     ratio = len(unlabeled) / len(known)
     known, y = _sample(known, most_rows, seed, y)
     unlabeled, _ = _sample(unlabeled, most_rows, seed, y.new_empty(len(unlabeled), 0))
@@ -160,10 +160,10 @@ def choose(
     )  # a row of the sample stands for so many, against labeled ones
     dealt = _deal(known, y, min(folds, len(y)), seed)
     if not dealt:
-        return Choice(replace(usual, unlabeled_weight=min(grid.unlabeled_weights)))
+        return SearchResult(replace(usual, unlabeled_weight=min(space.unlabeled_weights)))
     search = _Search(dealt, y, unlabeled, usual, head.coarse(), classes, min(max_rounds, TRIAL_ROUNDS), thinned)
-    best = search.best(grid, methods)
-    return Choice(best.settings, tuple(search.trials), best.out_of_fold, y.cpu())
+    best = search.best(space, methods)
+    return SearchResult(best.settings, tuple(search.trials), best.out_of_fold, y.cpu())
 
 
 @dataclass(frozen=True)
@@ -180,18 +180,18 @@ class _Search:
     thinned: float
     trials: list[Trial] = field(default_factory=list)
 
-    def best(self, grid: Grid, methods: Sequence[Method]) -> Trial:
+    def best(self, space: SearchSpace, methods: Sequence[Method]) -> Trial:
         """Return the best trial: choose the penalty, then interval, penalty and weight with the unlabeled set."""
-        labeled_only = _settle([self._alone(ridge) for ridge in grid.ridges])
-        weights = [weight for weight in grid.unlabeled_weights if weight > 0]
+        labeled_only = _settle([self._alone(ridge) for ridge in space.ridges])
+        weights = [weight for weight in space.unlabeled_weights if weight > 0]
         if not (len(self.unlabeled) and weights and methods[0].uses_unlabeled):
             return labeled_only
-        first = Settings(methods[0], labeled_only.settings.ridge, grid.unlabeled_ridges[0], weights[0])
+        first = Settings(methods[0], labeled_only.settings.ridge, space.unlabeled_ridges[0], weights[0])
         best = _settle([self._together(replace(first, method=method)) for method in methods])
-        ridges, others = grid.unlabeled_ridges[1:], weights[1:]
+        ridges, others = space.unlabeled_ridges[1:], weights[1:]
         best = _settle([best, *(self._together(replace(best.settings, unlabeled_ridge=ridge)) for ridge in ridges)])
         best = _settle([best, *(self._together(replace(best.settings, unlabeled_weight=weight)) for weight in others)])
-        if 0 in grid.unlabeled_weights and not best.above(labeled_only, errors=1):
+        if 0 in space.unlabeled_weights and not best.above(labeled_only, errors=1):
             return labeled_only
         return best
 
