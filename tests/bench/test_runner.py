@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tagspread.bench import runner as work_module
+from tagspread.bench import runner as runner_module
 from tagspread.bench.cells import machine_name
 from tagspread.bench.results import Results
-from tagspread.bench.runner import GridRun, QuietBar
+from tagspread.bench.runner import GridRunner, QuietBar
 from tagspread.bench.table_parts import MISSING
 from tagspread.methods import METHODS
 from tests.bench.conftest import Listener
@@ -135,7 +135,7 @@ class Clock:
 @pytest.mark.parametrize(("minutes", "run"), [(0, 0), (1, 1), (2.5, 2), (100, 4)])
 def test_budget_starts_no_cell_that_would_not_end(ask, tmp_path, monkeypatch, minutes, run):
     clock = Clock()
-    monkeypatch.setattr(work_module, "time", clock)
+    monkeypatch.setattr(runner_module, "time", clock)
 
     def train(cell, dataset, folder, **_):
         clock.now += 60.0
@@ -144,11 +144,11 @@ def test_budget_starts_no_cell_that_would_not_end(ask, tmp_path, monkeypatch, mi
             "honest": 0.5, "parity": 0.5, "uses_unlabeled": False,
         }  # fmt: skip
 
-    monkeypatch.setattr(work_module, "run_cell", train)
+    monkeypatch.setattr(runner_module, "run_cell", train)
     request = ask(methods=("bce",), seeds=(1, 2, 3, 4))
     cells = request.grid({}).cells()
     listener = Listener()
-    work = GridRun(request.out, torch.device("cpu"), listener, 60 * minutes, began=clock.monotonic())
+    work = GridRunner(request.out, torch.device("cpu"), listener, 60 * minutes, began=clock.monotonic())
     assert work.run(cells, lambda p, seed: None) == 4 - run  # type: ignore[arg-type, return-value]
     assert len(Results(request.out).read()) == run
     if run < 4:
@@ -158,7 +158,7 @@ def test_budget_starts_no_cell_that_would_not_end(ask, tmp_path, monkeypatch, mi
 def test_a_method_that_trains_in_its_own_way_tells_nothing_of_how_long_the_others_take(ask):
     request = ask(methods=("topk", "cap", "drml"))
     cells = {cell.config.method: cell for cell in request.grid({}).cells()}
-    work = GridRun(request.out, torch.device("cpu"), Listener())
+    work = GridRunner(request.out, torch.device("cpu"), Listener())
 
     def took(seconds, method):
         done = {"status": "done", "wall_seconds": seconds, "machine": machine_name(torch.device("cpu"))}

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from sklearn.metrics import f1_score
 
 from tagspread.bench import cells as cells_module
-from tagspread.bench import runner as work_module
-from tagspread.bench import threshold_choice as chosen_module
+from tagspread.bench import runner as runner_module
+from tagspread.bench import threshold_choice as threshold_module
 from tagspread.bench.charts import pseudo_labels
 from tagspread.bench.grid import Grid
 from tagspread.bench.results import Results
@@ -24,9 +24,9 @@ from tagspread.bench.threshold_choice import (
     FILE,
     TRIED,
     TUNED_FROM,
-    Choice,
-    Choices,
-    choose,
+    ThresholdChoice,
+    ThresholdChoices,
+    choose_threshold,
     chosen_rows,
     split_of,
 )
@@ -41,7 +41,7 @@ from tests.train.conftest import make_dataset
 
 
 def choice(p=0.05, seed=1, best=0.7, setup="abc"):
-    return Choice("voc", setup, p, seed, 57, {t: 0.5 - abs(t - best) for t in TRIED})
+    return ThresholdChoice("voc", setup, p, seed, 57, {t: 0.5 - abs(t - best) for t in TRIED})
 
 
 @given(st.lists(st.floats(0, 1), min_size=len(TRIED), max_size=len(TRIED)))
@@ -49,7 +49,7 @@ def test_threshold_is_the_lowest_of_the_best_that_the_method_can_have(f1):
     for method, least in TUNED_FROM.items():
         allowed = [k for k, t in enumerate(TRIED) if t >= least]
         best = next(k for k in allowed if all(f1[k] >= f1[j] for j in allowed))
-        made = Choice("voc", "abc", 0.05, 1, 9, dict(zip(TRIED, f1, strict=True)))
+        made = ThresholdChoice("voc", "abc", 0.05, 1, 9, dict(zip(TRIED, f1, strict=True)))
         assert made.threshold(method) == TRIED[best]
 
 
@@ -63,7 +63,7 @@ def test_a_split_has_its_cells_once_its_threshold_is_chosen():
     grid = demo_grid()
     assert [c.config.method for c in grid.cells()] == ["asl", "asl"]
     first = grid.warmups()[0]
-    made = Choice(*split_of(first), 5, choice(best=0.4).f1)
+    made = ThresholdChoice(*split_of(first), 5, choice(best=0.4).f1)
     cells = grid.cells({made.split: made})
     assert [(c.config.seed, c.config.method, c.options) for c in cells] == [
         (1, "asl", {}), (1, "plc", {"threshold": 0.5}), (1, "iat", {"threshold": 0.4}), (2, "asl", {}),
@@ -79,7 +79,7 @@ def test_chosen_on_a_fifth_of_the_labeled_part_by_the_network_that_is_handed_on(
     preset, loss, network, tmp_path, monkeypatch
 ):
     dataset = make_dataset(train=64, test=12, labeled=24)
-    monkeypatch.setattr(chosen_module, "remove_models", lambda _: None)
+    monkeypatch.setattr(threshold_module, "remove_models", lambda _: None)
     settings = {
         "warmup_epochs": 3 * (preset == "paper"),
         "epochs": 1,
@@ -88,7 +88,7 @@ def test_chosen_on_a_fifth_of_the_labeled_part_by_the_network_that_is_handed_on(
         "loss": loss,
     }
     [warmup] = demo_grid(preset=preset, settings=settings, seeds=(1,)).warmups()
-    found = choose(warmup, dataset, tmp_path / "run", device=torch.device("cpu"), watcher=Listener())
+    found = choose_threshold(warmup, dataset, tmp_path / "run", device=torch.device("cpu"), watcher=Listener())
 
     about = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (about["settings"]["method"], about["settings"]["selection"]) == (loss, "last")
@@ -108,7 +108,7 @@ def test_a_choice_that_was_interrupted_goes_on(tmp_path, monkeypatch):
     dataset = make_dataset(train=64, test=12, labeled=24)
     [warmup] = demo_grid(settings={"warmup_epochs": 3, "epochs": 1, "batch": 8}, seeds=(1,)).warmups()
     how: dict[str, Any] = {"device": torch.device("cpu"), "watcher": Listener()}
-    whole = choose(warmup, dataset, tmp_path / "whole", **how)
+    whole = choose_threshold(warmup, dataset, tmp_path / "whole", **how)
     begun = []
 
     def stopped(dataset, config, folder, **more):
@@ -120,8 +120,8 @@ def test_a_choice_that_was_interrupted_goes_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr(cells_module, "run_training", stopped)
     with pytest.raises(Interrupted):
-        choose(warmup, dataset, tmp_path / "parts", **how)
-    assert choose(warmup, dataset, tmp_path / "parts", **how) == whole
+        choose_threshold(warmup, dataset, tmp_path / "parts", **how)
+    assert choose_threshold(warmup, dataset, tmp_path / "parts", **how) == whole
     assert begun == [False, True]
     assert not list(tmp_path.glob("*/*.safetensors"))  # nobody needs the network any more
 
@@ -133,7 +133,7 @@ def test_the_study_in_small_and_a_second_call_chooses_nothing_anew(ask, bench, t
     splits = json.loads((tmp_path / "out" / FILE).read_text())["splits"]
     assert [(split["seed"], split["images"]) for split in splits] == [(1, 5), (2, 5)]
     records = Results(tmp_path / "out").read()
-    choices = Choices(Results(tmp_path / "out")).read()
+    choices = ThresholdChoices(Results(tmp_path / "out")).read()
     assert [r["method"] for r in records] == ["asl", "plc", "iat"] * 2
     for r in records:
         if r["method"] != "asl":
@@ -145,7 +145,7 @@ def test_the_study_in_small_and_a_second_call_chooses_nothing_anew(ask, bench, t
     assert f"| IAT, {BY_LABELS} | " in table
     assert ", variants" not in table
 
-    monkeypatch.setattr(chosen_module, "train_in", None)
+    monkeypatch.setattr(threshold_module, "train_in", None)
     assert not bench(request)[1].cells
 
 
@@ -157,9 +157,9 @@ def test_a_study_that_was_stopped_while_it_chose_goes_on(ask, bench, monkeypatch
         if chosen:
             raise KeyboardInterrupt
         chosen.append(warmup.config.seed)
-        return choose(warmup, *rest, **more)
+        return choose_threshold(warmup, *rest, **more)
 
-    monkeypatch.setattr(work_module, "choose", once)
+    monkeypatch.setattr(runner_module, "choose_threshold", once)
     with pytest.raises(KeyboardInterrupt):
         bench(request)
     monkeypatch.undo()
@@ -203,11 +203,13 @@ def test_a_choice_that_fails_is_a_failed_cell_and_not_the_end(ask, bench, tmp_pa
     def breaks(*_, **__):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(work_module, "choose", breaks)
+    monkeypatch.setattr(runner_module, "choose_threshold", breaks)
     failed, told = bench(replace(request, retry_failed=True))
     assert failed == 2
     assert any(line.endswith("could be chosen: RuntimeError: out of memory") for line in told.lines)
-    monkeypatch.setattr(work_module, "choose", lambda warmup, *_, **__: Choice(*split_of(warmup), 1, choice().f1))
+    monkeypatch.setattr(
+        runner_module, "choose_threshold", lambda warmup, *_, **__: ThresholdChoice(*split_of(warmup), 1, choice().f1)
+    )
     failed, told = bench(replace(request, retry_failed=True))
     assert failed == 0
     assert "failed" not in (tmp_path / "out" / "table.md").read_text()
@@ -215,13 +217,13 @@ def test_a_choice_that_fails_is_a_failed_cell_and_not_the_end(ask, bench, tmp_pa
 
 def test_no_choice_is_begun_that_would_not_end_in_time(ask, bench, monkeypatch):
     bench(ask(methods=("asl",)))
-    monkeypatch.setattr(work_module.GridRun, "expected_seconds", lambda *_: 90.0)
+    monkeypatch.setattr(runner_module.GridRunner, "expected_seconds", lambda *_: 90.0)
     _, told = bench(ask(study="thresholds", methods=None, budget=1.0))
     assert told.lines[0] == "thresholds of 1 split: left for another time"
 
 
 def test_the_first_choice_of_two_processes_counts(tmp_path):
-    choices = Choices(Results(tmp_path))
+    choices = ThresholdChoices(Results(tmp_path))
     for best in (0.7, 0.8):
         choices.add(choice(best=best))
     assert choices.read()[choice().split].threshold("iat") == 0.7
@@ -242,11 +244,11 @@ BARE, NULL, NONE = (
 def test_a_damaged_file_is_named(tmp_path, text):
     (tmp_path / FILE).write_text(text)
     with pytest.raises(TagspreadError, match=r"thresholds\.json cannot be read .* chosen anew"):
-        Choices(Results(tmp_path)).read()
+        ThresholdChoices(Results(tmp_path)).read()
     kept = choice()
     (tmp_path / FILE).unlink()
-    Choices(Results(tmp_path)).add(kept)
-    assert Choices(Results(tmp_path)).read() == {kept.split: kept}
+    ThresholdChoices(Results(tmp_path)).add(kept)
+    assert ThresholdChoices(Results(tmp_path)).read() == {kept.split: kept}
 
 
 def iat(seed, threshold, value, **more):

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from tagspread.bench.cells import Cell, all_options, plain_options
-from tagspread.bench.threshold_choice import BY_LABELS, Choice, Split, Unchosen, split_of
+from tagspread.bench.threshold_choice import BY_LABELS, Split, ThresholdChoice, Unchosen, split_of
 from tagspread.demo import SETTINGS as DEMO_SETTINGS
 from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.methods import METHODS, find_method, get_method
@@ -97,7 +97,7 @@ class Grid:
             chosen["method_options"] = dict(options) if whole else plain_options(method, options)
         return make_config(self.preset, **chosen)
 
-    def cells(self, choices: dict[Split, Choice] | None = None) -> list[Cell]:
+    def cells(self, choices: dict[Split, ThresholdChoice] | None = None) -> list[Cell]:
         """Return the cells in the order they are run: by share, by seed, the common warm-up first.
 
         Args:
@@ -119,7 +119,7 @@ class Grid:
                 cells.setdefault(cell.key, cell)
         return list(cells.values())
 
-    def unchosen(self, choices: dict[Split, Choice]) -> list[Unchosen]:
+    def unchosen(self, choices: dict[Split, ThresholdChoice]) -> list[Unchosen]:
         """Return the splits of which a threshold is still to be chosen."""
         found = []
         for warmup in self.warmups() if self.tuned else ():

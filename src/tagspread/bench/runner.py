@@ -17,7 +17,7 @@ from tagspread.bench.cells import Cell, can_go_on, failed_cell, machine_name, re
 from tagspread.bench.grid import WARMUP, starts_from_warmup
 from tagspread.bench.records import Record
 from tagspread.bench.results import Results
-from tagspread.bench.threshold_choice import Choices, Unchosen, choose, split_of
+from tagspread.bench.threshold_choice import ThresholdChoices, Unchosen, choose_threshold, split_of
 from tagspread.files import Needed, alone
 from tagspread.methods import find_method
 from tagspread.progress import Watcher
@@ -27,7 +27,7 @@ from tagspread.wording import counted
 
 
 @dataclass
-class GridRun:
+class GridRunner:
     """A grid at work in a folder.
 
     Attributes:
@@ -66,7 +66,7 @@ class GridRun:
         """Return whether a cell was interrupted, and will go on where it was."""
         return can_go_on(RunFolder(self._folder(cell)), cell.config)
 
-    def run(self, cells: Sequence[Cell], problems: Callable[[float, int], Dataset]) -> int:
+    def run(self, cells: Sequence[Cell], splits: Callable[[float, int], Dataset]) -> int:
         """Run cells until all are done or the next would not end in time; return how many are left.
 
         Processes that work in the same folder share the cells among them.
@@ -93,7 +93,7 @@ class GridRun:
                         continue
                     if self._read_again(cell) != before[cell.key]:
                         continue  # meanwhile, by the other
-                    record = self._run_one(cell, problems(cell.p, cell.config.seed))
+                    record = self._run_one(cell, splits(cell.p, cell.config.seed))
                 self.watcher.note(f"[{len(cells) - len(waiting)}/{len(cells)}] {cell_line(record)}")
                 self._tidy(cell, waiting)
             for key in tuple(self._needed):
@@ -112,7 +112,7 @@ class GridRun:
 
     def choose(self, splits: Sequence[Unchosen], opened: Callable[[], Callable[[float, int], Dataset]]) -> None:
         """Choose the thresholds of splits that have none yet, as far as the time reaches."""
-        choices = Choices(self.results)
+        choices = ThresholdChoices(self.results)
         for number, (warmup, rows) in enumerate(splits):
             left, expected = self._time_left(), self.expected_seconds(warmup)
             if left is not None and (left <= 0 or (expected or 0) > left):
@@ -123,7 +123,7 @@ class GridRun:
                 if split_of(warmup) in choices.read():
                     continue  # by another process that works in the same folder
                 try:
-                    choice = choose(warmup, opened()(p, seed), self.out / "cells" / name, **self._how)
+                    choice = choose_threshold(warmup, opened()(p, seed), self.out / "cells" / name, **self._how)
                 except Exception as error:  # one split's trouble is not the others'
                     for row in rows:
                         self._keep(failed_cell(row, error, self.device))

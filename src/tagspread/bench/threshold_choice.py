@@ -49,7 +49,7 @@ class Unchosen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Choice:
+class ThresholdChoice:
     """What the held-out images of one split say.
 
     Attributes:
@@ -92,7 +92,9 @@ def split_of(cell: Cell) -> Split:
     return cell.dataset, cell.setup["id"], cell.p, cell.config.seed
 
 
-def choose(warmup: Cell, dataset: Dataset, folder: Path, *, device: torch.device, **more: Any) -> Choice:
+def choose_threshold(
+    warmup: Cell, dataset: Dataset, folder: Path, *, device: torch.device, **more: Any
+) -> ThresholdChoice:
     """Train on four fifths of the labeled part, or go on with it, and try the thresholds on the rest.
 
     ``more`` is for ``run_training``.
@@ -108,22 +110,22 @@ def choose(warmup: Cell, dataset: Dataset, folder: Path, *, device: torch.device
     remove_models(folder)
     truth = torch.from_numpy(apart.y[apart.held_out])
     f1 = {t: round(multilabel_report((found >= t).to(torch.int8), truth)["OF1"], 4) for t in TRIED}
-    return Choice(*split_of(warmup), len(truth), f1)
+    return ThresholdChoice(*split_of(warmup), len(truth), f1)
 
 
-class Choices:
+class ThresholdChoices:
     """The choices of a grid's folder, in ``thresholds.json``."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
         self.file = results.folder / FILE
 
-    def read(self) -> dict[Split, Choice]:
+    def read(self) -> dict[Split, ThresholdChoice]:
         """Return what was chosen so far."""
         try:
             splits = json.loads(self.file.read_text(encoding="utf-8"))["splits"]
             choices = [
-                Choice(**split | {"f1": {float(t): float(value) for t, value in split["f1"].items()}})
+                ThresholdChoice(**split | {"f1": {float(t): float(value) for t, value in split["f1"].items()}})
                 for split in splits
             ]
             for choice in choices:
@@ -135,7 +137,7 @@ class Choices:
             raise TagspreadError(message) from None
         return {choice.split: choice for choice in choices}
 
-    def add(self, choice: Choice) -> None:
+    def add(self, choice: ThresholdChoice) -> None:
         """Keep a choice, unless another process has made it meanwhile: its cells may be at work."""
         with self.results.alone():
             known = self.read()
@@ -143,7 +145,7 @@ class Choices:
             write_file(self.file, json.dumps({"splits": [asdict(one) for one in known.values()]}, indent=1) + "\n")
 
 
-def chosen_rows(cells: Iterable[Record], choices: dict[Split, Choice]) -> Iterator[Record]:
+def chosen_rows(cells: Iterable[Record], choices: dict[Split, ThresholdChoice]) -> Iterator[Record]:
     """Return the cells whose threshold is the chosen one of their split, as cells of a row of their own.
 
     Thresholds differ from seed to seed; the rule by which they are chosen does not, so they belong in one row.
