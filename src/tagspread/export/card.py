@@ -16,8 +16,8 @@ from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
 from tagspread.predict.tables import in_one_motion
 from tagspread.report.labeled import find_labeled
-from tagspread.report.record import RunRecord, read_run
 from tagspread.report.sentences import hundredths, length, setting
+from tagspread.report.summary import RunSummary, summarize_run
 from tagspread.run.artefact import Artefact
 from tagspread.run.folder import RunFolder
 from tagspread.train.gain import gain_in_words
@@ -51,7 +51,7 @@ def write_card(
         title: what to call it.
         file: where to.
     """
-    record = read_run(run) if RunFolder(run).is_run else None
+    summary = summarize_run(run) if RunFolder(run).is_run else None
     content = {
         "title": title,
         "facts": artefact.facts,
@@ -60,13 +60,13 @@ def write_card(
         "size": " x ".join(map(str, artefact.shape[1:])),
         "settings": settings,
         "summary": METHODS[name].summary if (name := settings.get("method")) in METHODS else None,
-        "measured": _measured(record, judged),
+        "measured": _measured(summary, judged),
         "judged": judged,
-        "gain": _gain(record),
-        "warning": None if record is None else record.metrics.get("warning"),
+        "gain": _gain(summary),
+        "warning": None if summary is None else summary.metrics.get("warning"),
         "rows": _rows(artefact, judged),
         "version": __version__,
-        **_data(record),
+        **_data(summary),
     }
     with in_one_motion(file) as opened:
         opened.write(_render(content).encode("utf-8", "replace"))
@@ -93,37 +93,37 @@ def read_evaluation(file: str | Path, classes: tuple[str, ...]) -> dict[str, Any
     return {"thresholds_chosen_on": None} | dict(figures)  # which older versions did not write
 
 
-def _measured(record: RunRecord | None, judged: dict[str, Any] | None) -> list[Measured]:
+def _measured(summary: RunSummary | None, judged: dict[str, Any] | None) -> list[Measured]:
     found = []
     if judged is not None and judged["map"] is not None:
         words = "labeled images, by tagspread evaluate"
         found.append(Measured(judged["map"], judged["map_low"], judged["map_high"], judged["images"], words))
     for part, words in PARTS.items():
-        known = None if record is None else record.metrics.get(part)
+        known = None if summary is None else summary.metrics.get(part)
         if known and known.get("mAP") is not None:
             low, high = known.get("interval_90") or (None, None)
             found.append(Measured(known["mAP"], low, high, known.get("images", 0), words))
     return found
 
 
-def _gain(record: RunRecord | None) -> str | None:
+def _gain(summary: RunSummary | None) -> str | None:
     """Return whether the untagged images helped, if the run measured that."""
-    if record is None or not {"difference", "left_out"} & set(record.metrics.get("gain", {})):
+    if summary is None or not {"difference", "left_out"} & set(summary.metrics.get("gain", {})):
         return None
-    words = str(gain_in_words(record.metrics, advise=False))
+    words = str(gain_in_words(summary.metrics, advise=False))
     return words[:1].upper() + words[1:]
 
 
-def _data(record: RunRecord | None) -> dict[str, Any]:
+def _data(summary: RunSummary | None) -> dict[str, Any]:
     """Return how much was trained on, and how long; None where the run no longer tells."""
-    if record is None:
+    if summary is None:
         return {"labeled": None, "unlabeled": None, "learnt_from_unlabeled": False, "length": None}
-    trained = find_labeled(record).trained
+    trained = find_labeled(summary).trained
     return {
         "labeled": None if trained is None else len(trained),
-        "unlabeled": None if record.unlabeled is None else record.unlabeled.size,
-        "learnt_from_unlabeled": record.learnt_from_unlabeled,
-        "length": length(record) if record.log else None,
+        "unlabeled": None if summary.unlabeled is None else summary.unlabeled.size,
+        "learnt_from_unlabeled": summary.learnt_from_unlabeled,
+        "length": length(summary) if summary.log else None,
     }
 
 

@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from tagspread.core.calibration import Calibration, Reliability
 from tagspread.report.class_rows import ClassRow
-from tagspread.report.record import RunRecord
 from tagspread.report.scored import ScoredPart
 from tagspread.report.sentences import hundredths
+from tagspread.report.summary import RunSummary
 from tagspread.report.svg import (
     Heap,
     Series,
@@ -50,18 +50,18 @@ class Strips(NamedTuple):
     scale: list[tuple[float, str]]
 
 
-def learning_charts(record: RunRecord) -> list[TitledChart]:
+def learning_charts(summary: RunSummary) -> list[TitledChart]:
     """Return mAP and loss over the epochs; a head that is fitted in rounds has neither."""
-    charts, until = [], _warmup_end(record)
+    charts, until = [], _warmup_end(summary)
     shaded = " Shaded: the warm-up, on the labeled images alone." if until else ""
-    lines = [Series(name, _points(record, key, 100), *look) for key, (name, *look) in LINES.items()]
+    lines = [Series(name, _points(summary, key, 100), *look) for key, (name, *look) in LINES.items()]
     lines = [one for one in lines if one.points]
     if lines:
         label = f"mAP by epoch: {lines[0].name} from {lines[0].points[0][1]:.1f} to {lines[0].points[-1][1]:.1f}"
         chart = line_chart(label, lines, "{:g}".format, until=until)
         caption = f"Mean average precision after each epoch; 100 would be perfect.{shaded}"
         charts.append(TitledChart("Mean average precision while learning", chart, legend(lines), caption))
-    if points := _points(record, "loss"):
+    if points := _points(summary, "loss"):
         loss = Series("loss", points)
         label = f"Loss by epoch: from {points[0][1]:.4g} to {points[-1][1]:.4g}"
         chart = line_chart(label, [loss], "{:g}".format, until=until)
@@ -70,38 +70,38 @@ def learning_charts(record: RunRecord) -> list[TitledChart]:
     return charts
 
 
-def unlabeled_charts(record: RunRecord) -> list[TitledChart]:
+def unlabeled_charts(summary: RunSummary) -> list[TitledChart]:
     """Return how many pseudo-labels there were in each epoch, and how many changed."""
     charts = []
     kinds = (("pseudo_positives", "taken to carry a tag", "one", "circle"), ("ignored", "left open", "two", "diamond"))
-    lines = [Series(name, _points(record, key), *look) for key, name, *look in kinds]
+    lines = [Series(name, _points(summary, key), *look) for key, name, *look in kinds]
     lines = [one for one in lines if any(y for _, y in one.points)]
     if lines:
         first, last = (lines[0].points[place][1] for place in (0, -1))
-        label = f"Pseudo-labels by {record.step}: {lines[0].name} from {first:,.0f} to {last:,.0f}"
-        chart = line_chart(label, lines, _thousands, x_title=record.step)
-        caption = f"Pairs of an untagged image and a tag, in each {record.step}."
+        label = f"Pseudo-labels by {summary.step}: {lines[0].name} from {first:,.0f} to {last:,.0f}"
+        chart = line_chart(label, lines, _thousands, x_title=summary.step)
+        caption = f"Pairs of an untagged image and a tag, in each {summary.step}."
         charts.append(TitledChart("Pseudo-labels", chart, legend(lines), caption))
-    entries = 0 if record.unlabeled is None else record.unlabeled.size * len(record.classes)
-    flips = _points(record, "flips", 100 / entries) if entries else []
+    entries = 0 if summary.unlabeled is None else summary.unlabeled.size * len(summary.classes)
+    flips = _points(summary, "flips", 100 / entries) if entries else []
     if len(flips) > 1:
         flips = flips[1:]  # at first there is nothing to change
-        label = f"Pseudo-labels that changed, by {record.step}: from {flips[0][1]:.2g} % to {flips[-1][1]:.2g} %"
-        chart = line_chart(label, [Series("changed", flips, "three", "square")], "{:g} %".format, x_title=record.step)
+        label = f"Pseudo-labels that changed, by {summary.step}: from {flips[0][1]:.2g} % to {flips[-1][1]:.2g} %"
+        chart = line_chart(label, [Series("changed", flips, "three", "square")], "{:g} %".format, x_title=summary.step)
         caption = (
-            f"Share of pseudo-labels that differ from the {record.step} before; it should fall as the teacher settles."
+            f"Share of pseudo-labels that differ from the {summary.step} before; it should fall as the teacher settles."
         )
         charts.append(TitledChart("Changes of mind", chart, Markup(""), caption))
     return charts
 
 
-def _points(record: RunRecord, key: str, times: float = 1) -> list[tuple[float, float]]:
-    found = ((line["epoch"] + 1, line.get(key)) for line in record.log)
+def _points(summary: RunSummary, key: str, times: float = 1) -> list[tuple[float, float]]:
+    found = ((line["epoch"] + 1, line.get(key)) for line in summary.log)
     return [(epoch, times * value) for epoch, value in found if value is not None and value == value]  # noqa: PLR0124
 
 
-def _warmup_end(record: RunRecord) -> int:
-    return max((line["epoch"] + 1 for line in record.log if line.get("stage") == "warmup"), default=0)
+def _warmup_end(summary: RunSummary) -> int:
+    return max((line["epoch"] + 1 for line in summary.log if line.get("stage") == "warmup"), default=0)
 
 
 def _thousands(value: float) -> str:
@@ -155,16 +155,16 @@ def precision_strips(rows: Sequence[ClassRow]) -> Strips | None:
     return Strips(strips, [(100 * mark, f"{100 * mark:g}") for mark in quarters])
 
 
-def class_histogram(record: RunRecord, scored: ScoredPart | None, row: ClassRow) -> Markup | None:
+def class_histogram(summary: RunSummary, scored: ScoredPart | None, row: ClassRow) -> Markup | None:
     """Return the probabilities of one tag: of images that carry it, that do not, and of the unlabeled set."""
     heaps, k = [], row.place
     if scored is not None:
         y, given = scored.part.table.y[:, k], scored.probabilities[:, k]
         heaps = [Heap("labeled with the tag", given[y == 1], "one"), Heap("labeled without it", given[y == 0], "two")]
-    if record.unlabeled is not None and record.artefact is not None:
+    if summary.unlabeled is not None and summary.artefact is not None:
         one = slice(k, k + 1)
-        calibration = Calibration(record.artefact.calibration.slope[one], record.artefact.calibration.intercept[one])
-        probabilities = np.asarray(calibration.probabilities(record.unlabeled.scores[:, one])).ravel()
+        calibration = Calibration(summary.artefact.calibration.slope[one], summary.artefact.calibration.intercept[one])
+        probabilities = np.asarray(calibration.probabilities(summary.unlabeled.scores[:, one])).ravel()
         heaps.append(Heap("untagged", probabilities, "three"))
     if not heaps:
         return None
@@ -173,7 +173,7 @@ def class_histogram(record: RunRecord, scored: ScoredPart | None, row: ClassRow)
     return histogram(f"Probabilities of {row.name}, {cut}. {parts}", heaps, row.threshold)
 
 
-def reliability_charts(record: RunRecord, scored: ScoredPart | None) -> list[TitledChart]:
+def reliability_charts(summary: RunSummary, scored: ScoredPart | None) -> list[TitledChart]:
     """Return how far probabilities can be believed: on the page's images, and where they were fitted."""
     charts = []
     if scored is not None and scored.part.fair:
@@ -184,7 +184,7 @@ def reliability_charts(record: RunRecord, scored: ScoredPart | None) -> list[Tit
         charts.append(
             _reliability("As the tagger answers now", [("observed", "one", "circle", scored.reliability)], caption)
         )
-    facts: dict[str, Any] = {} if record.artefact is None else record.artefact.facts["calibration"]
+    facts: dict[str, Any] = {} if summary.artefact is None else summary.artefact.facts["calibration"]
     if shown := facts.get("reliability"):
         before, after = (_reliability_from(shown[when]) for when in ("before", "after"))
         caption = (

@@ -10,8 +10,8 @@ import numpy as np
 from tagspread.core.theory import proportion_interval
 from tagspread.core.thresholds import class_counts
 from tagspread.predict.evaluation import CONFIDENCE, ClassMetrics
-from tagspread.report.record import RunRecord
 from tagspread.report.scored import ScoredPart
+from tagspread.report.summary import RunSummary
 
 
 @dataclass(frozen=True)
@@ -53,26 +53,26 @@ class ClassRow:
         return self.assigned > high or self.possible < low
 
 
-def class_rows(record: RunRecord, trained: np.ndarray | None, scored: ScoredPart | None) -> list[ClassRow]:
+def class_rows(summary: RunSummary, trained: np.ndarray | None, scored: ScoredPart | None) -> list[ClassRow]:
     """Return a row per tag.
 
     Args:
-        record: the run.
+        summary: the run.
         trained: labels that were trained on, images x classes.
         scored: what the tagger says of labeled images; its figures count only if they were not trained on.
     """
-    if record.artefact is None:
+    if summary.artefact is None:
         return []
     counts = None if trained is None else class_counts(trained)
-    unlabeled = record.unlabeled if record.unlabeled is not None and record.unlabeled.size else None
+    unlabeled = summary.unlabeled if summary.unlabeled is not None and summary.unlabeled.size else None
     rows = []
-    for k, name in enumerate(record.classes):
+    for k, name in enumerate(summary.classes):
         positives, known = (None, 0) if counts is None else (int(counts[0][k]), int(counts[1][k]))
         ends = None
         if positives is not None and known:
             low, high = proportion_interval([positives], known, CONFIDENCE)
             ends = (float(low[0]), float(high[0]))
-        cut = float(record.artefact.thresholds[k])
+        cut = float(summary.artefact.thresholds[k])
         rows.append(
             ClassRow(
                 place=k,

@@ -24,9 +24,9 @@ from tagspread.report.charts import (
 )
 from tagspread.report.class_rows import ClassRow, class_rows
 from tagspread.report.labeled import find_labeled
-from tagspread.report.record import Missing, RunRecord, read_run
 from tagspread.report.scored import GROUPS, UNSURE, Example, ScoredPart, examples, score_part
 from tagspread.report.sentences import hundredths, length, notes, sentences, setting, tiles
+from tagspread.report.summary import Missing, RunSummary, summarize_run
 from tagspread.run.artefact import check_weights
 from tagspread.train.head_mode import settings_in_use
 from tagspread.wording import counted
@@ -77,92 +77,92 @@ def write_report(
         overwrite: replace a file that is at ``out``.
         progress: called with (done, total) while images are looked at.
     """
-    record = read_run(run)
-    if record.artefact is not None:
-        check_weights(record.artefact)  # a page about another network than the one that is there would be a lie
-    file = record.path / NAME if out is None else Path(out)
+    summary = summarize_run(run)
+    if summary.artefact is not None:
+        check_weights(summary.artefact)  # a page about another network than the one that is there would be a lie
+    file = summary.path / NAME if out is None else Path(out)
     if out is not None:
         check_output(file, overwrite, (".html",))
-    if labels is not None and not (show_images and record.artefact):
+    if labels is not None and not (show_images and summary.artefact):
         raise TagspreadError(
             "@labels names images to look at, which needs a finished run, and no @show_images.",
             labels=...,
             show_images=Both("show_images=False", "--no-images"),
         )
-    labeled = find_labeled(record, labels, images, show_images=show_images, table_options=table_options)
+    labeled = find_labeled(summary, labels, images, show_images=show_images, table_options=table_options)
     scored = None
     if not show_images:
-        record.missing.append(Missing("How good each tag is, and example images", "--no-images was asked for"))
+        summary.missing.append(Missing("How good each tag is, and example images", "--no-images was asked for"))
     elif labeled.part is not None:
-        tagger = load(record.path, device)
+        tagger = load(summary.path, device)
         try:
             scored = score_part(tagger, labeled.part, progress)
         except TagspreadError as error:
             if labels is not None:
                 raise
-            record.missing.append(
+            summary.missing.append(
                 Missing("How good each tag is, and example images", error.on_command_line.rstrip("."))
             )
-    text = _render(_content(record, scored, labeled.trained))
+    text = _render(_content(summary, scored, labeled.trained))
     with in_one_motion(file) as opened:
         opened.write(text.encode("utf-8", "replace"))
-    return Written(file, record.missing)
+    return Written(file, summary.missing)
 
 
-def _content(record: RunRecord, scored: ScoredPart | None, trained: LabelTable | None) -> dict[str, Any]:
+def _content(summary: RunSummary, scored: ScoredPart | None, trained: LabelTable | None) -> dict[str, Any]:
     """Return everything the page is made from."""
-    rows = class_rows(record, None if trained is None else trained.y, scored)
+    rows = class_rows(summary, None if trained is None else trained.y, scored)
     return {
-        "title": record.path.resolve().name,
-        "byline": _byline(record),
-        "tiles": tiles(record, scored, None if trained is None else len(trained)),
-        "sentences": sentences(record, scored, rows),
-        "notes": notes(record, scored, rows),
-        "missing": record.missing,
-        "learning": learning_charts(record),
-        "unlabeled": unlabeled_charts(record),
+        "title": summary.path.resolve().name,
+        "byline": _byline(summary),
+        "tiles": tiles(summary, scored, None if trained is None else len(trained)),
+        "sentences": sentences(summary, scored, rows),
+        "notes": notes(summary, scored, rows),
+        "missing": summary.missing,
+        "learning": learning_charts(summary),
+        "unlabeled": unlabeled_charts(summary),
         "shares": share_strips(rows),
         "precision": precision_strips(rows),
         "fewest": FEWEST,
-        "used_unlabeled": record.unlabeled is not None,
+        "used_unlabeled": summary.unlabeled is not None,
         "judged_on": None if scored is None else f"{scored.evaluation.images:,} {scored.part.words}",
-        "reliability": reliability_charts(record, scored),
-        "fitted": record.artefact is not None and bool(record.artefact.facts["calibration"].get("fitted_on")),
+        "reliability": reliability_charts(summary, scored),
+        "fitted": summary.artefact is not None and bool(summary.artefact.facts["calibration"].get("fitted_on")),
         "rows": rows,
-        "panels": (panels := _panels(record, scored, rows)),
+        "panels": (panels := _panels(summary, scored, rows)),
         "linked": {panel.row.place for panel in panels},
-        "decision": {} if record.artefact is None else record.artefact.facts.get("decision", {}),
-        "settings": [(name, setting(value)) for name, value in settings_in_use(record.settings).items()],
-        "data": [(name, setting(value)) for name, value in record.data.items() if value],
+        "decision": {} if summary.artefact is None else summary.artefact.facts.get("decision", {}),
+        "settings": [(name, setting(value)) for name, value in settings_in_use(summary.settings).items()],
+        "data": [(name, setting(value)) for name, value in summary.data.items() if value],
         "version": __version__,
-        "trained_with": record.version,
+        "trained_with": summary.version,
     }
 
 
-def _byline(record: RunRecord) -> str:
-    parts = [f"Method {record.settings.get('method')}", f"network {record.settings.get('backbone')}"]
-    if record.classes:
-        parts.append(counted(len(record.classes), "tag"))
-    if record.log:
-        parts.append(length(record))
+def _byline(summary: RunSummary) -> str:
+    parts = [f"Method {summary.settings.get('method')}", f"network {summary.settings.get('backbone')}"]
+    if summary.classes:
+        parts.append(counted(len(summary.classes), "tag"))
+    if summary.log:
+        parts.append(length(summary))
     return ", ".join(parts)
 
 
-def _panels(record: RunRecord, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[Panel]:
-    if record.artefact is None or (scored is None and record.unlabeled is None):
+def _panels(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[Panel]:
+    if summary.artefact is None or (scored is None and summary.unlabeled is None):
         return []
     known = rows if scored is None else sorted(rows, key=lambda row: -scored.evaluation.classes[row.place].positives)
     shown = sorted(known[:MOST_CLASSES], key=lambda row: row.place)
     if len(shown) < len(rows):
         why = f"there are {len(rows):,} tags, and the page has room for {MOST_CLASSES}; the most frequent are shown"
-        record.missing.append(Missing("A closer look at the other tags", why))
+        summary.missing.append(Missing("A closer look at the other tags", why))
     images = {}
     if scored is not None:
-        images = examples(scored, record.artefact.thresholds, [row.place for row in shown])
+        images = examples(scored, summary.artefact.thresholds, [row.place for row in shown])
     panels = []
     for row in shown:
         groups = [(*_title(name, group), group) for name, group in images.get(row.place, {}).items()]
-        panels.append(Panel(row, class_histogram(record, scored, row), groups, record.unlabeled is not None))
+        panels.append(Panel(row, class_histogram(summary, scored, row), groups, summary.unlabeled is not None))
     return panels
 
 

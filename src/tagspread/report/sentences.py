@@ -9,8 +9,8 @@ import numpy as np
 
 from tagspread.report.class_rows import ClassRow
 from tagspread.report.labeled import GIVEN
-from tagspread.report.record import RunRecord
 from tagspread.report.scored import ScoredPart
+from tagspread.report.summary import RunSummary
 from tagspread.train.gain import gain_in_words
 from tagspread.wording import counted
 
@@ -60,18 +60,18 @@ def setting(value: Any) -> str:
     return "not set" if value is None else {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-def length(record: RunRecord) -> str:
+def length(summary: RunSummary) -> str:
     """Return how long training took."""
-    time = duration(sum(line.get("seconds", 0) for line in record.log))
-    if record.step == "round" and not any("pseudo_positives" in line for line in record.log):
+    time = duration(sum(line.get("seconds", 0) for line in summary.log))
+    if summary.step == "round" and not any("pseudo_positives" in line for line in summary.log):
         return f"a linear head fitted in {time}"
-    return f"{counted(len(record.log), record.step)} in {time}"
+    return f"{counted(len(summary.log), summary.step)} in {time}"
 
 
-def tiles(record: RunRecord, scored: ScoredPart | None, trained: int | None) -> list[Tile]:
+def tiles(summary: RunSummary, scored: ScoredPart | None, trained: int | None) -> list[Tile]:
     """Return the headline figures."""
     found = []
-    value, ends, where = _map(record, scored)
+    value, ends, where = _map(summary, scored)
     if value is not None:
         remark = f"mean average precision on {where}"
         found.append(Tile(hundredths(value), "mAP", remark + (f"; {_interval(*ends)}" if ends else "")))
@@ -81,17 +81,17 @@ def tiles(record: RunRecord, scored: ScoredPart | None, trained: int | None) -> 
         found.append(Tile(f"{hundredths(shares['OR'], 0)}\u00a0%", "recall", "of the tags that are there are given"))
     if trained is not None:
         found.append(Tile(f"{trained:,}", "labeled", "images with tags were learnt from"))
-    if record.unlabeled is not None:
+    if summary.unlabeled is not None:
         tried = "images were tried; the model that is kept is without"
-        remark = "images were learnt from as well" if record.learnt_from_unlabeled else tried
-        found.append(Tile(f"{record.unlabeled.size:,}", "untagged", remark))
+        remark = "images were learnt from as well" if summary.learnt_from_unlabeled else tried
+        found.append(Tile(f"{summary.unlabeled.size:,}", "untagged", remark))
     return found
 
 
-def sentences(record: RunRecord, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[str]:
+def sentences(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[str]:
     """Return the findings, a sentence each."""
     said = []
-    value, ends, where = _map(record, scored)
+    value, ends, where = _map(summary, scored)
     if value is not None:
         level = ""
         if scored is not None and scored.part.fair:
@@ -109,19 +109,19 @@ def sentences(record: RunRecord, scored: ScoredPart | None, rows: Sequence[Class
             f"{hundredths(shares['OR'], 0)} of 100 tags that are there."
         )
     said += _extremes(rows)
-    if {"difference", "left_out"} & set(record.metrics.get("gain", {})):
-        said.append(_sentence(str(gain_in_words(record.metrics))))
+    if {"difference", "left_out"} & set(summary.metrics.get("gain", {})):
+        said.append(_sentence(str(gain_in_words(summary.metrics))))
     return said
 
 
-def _map(record: RunRecord, scored: ScoredPart | None) -> tuple[float | None, tuple[float, float] | None, str]:
+def _map(summary: RunSummary, scored: ScoredPart | None) -> tuple[float | None, tuple[float, float] | None, str]:
     """Return the mAP, its interval and where it was measured: by this page, or else by training."""
     if scored is not None and scored.part.fair:
         found = scored.evaluation
         ends = None if found.map_low is None or found.map_high is None else (found.map_low, found.map_high)
         return found.map, ends, f"{found.images:,} {scored.part.words}"
     for part, words in (("test", "test images"), ("held_out", "held-out images")):
-        if (known := record.metrics.get(part)) and known.get("mAP") is not None:
+        if (known := summary.metrics.get(part)) and known.get("mAP") is not None:
             ends = known.get("interval_90")
             return known["mAP"], None if ends is None else (ends[0], ends[1]), f"{known.get('images', 0):,} {words}"
     return None, None, ""
@@ -161,18 +161,18 @@ def _alike(tied: Sequence[tuple[float, str]]) -> str:
     return f"{len(tied)} tags alike ({hundredths(tied[0][0])}): {_names([name for _, name in tied])}"
 
 
-def notes(record: RunRecord, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[str]:
+def notes(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[str]:
     """Return what one should know before believing the rest."""
     said = []
-    if "warning" in record.metrics:
-        said.append(_sentence(str(record.metrics["warning"])))
-    if "not_measured" in record.metrics.get("gain", {}):
-        said.append(_sentence(str(gain_in_words(record.metrics))))
+    if "warning" in summary.metrics:
+        said.append(_sentence(str(summary.metrics["warning"])))
+    if "not_measured" in summary.metrics.get("gain", {}):
+        said.append(_sentence(str(gain_in_words(summary.metrics))))
     if scored is not None:
-        said += _about_images(record, scored)
+        said += _about_images(summary, scored)
     if few := [row.name for row in rows if row.labeled is not None and row.labeled < FEW]:
         said.append(f"Fewer than {FEW} labeled images carry {_names(few)}: expect little there, and tag a few more.")
-    decision = {} if record.artefact is None else record.artefact.facts.get("decision", {})
+    decision = {} if summary.artefact is None else summary.artefact.facts.get("decision", {})
     if pooled := decision.get("classes_with_pooled_threshold"):
         said.append(f"Too few examples for a threshold of their own, so they share one: {_names(pooled)}.")
     if never := decision.get("classes_never_chosen"):
@@ -184,7 +184,7 @@ def notes(record: RunRecord, scored: ScoredPart | None, rows: Sequence[ClassRow]
     return said
 
 
-def _about_images(record: RunRecord, scored: ScoredPart) -> list[str]:
+def _about_images(summary: RunSummary, scored: ScoredPart) -> list[str]:
     said, found = [], scored.evaluation
     if not scored.part.fair:
         said.append("Images and histograms are of images the tagger was trained on: it looks better there.")
@@ -197,7 +197,7 @@ def _about_images(record: RunRecord, scored: ScoredPart) -> list[str]:
             f"The thresholds were chosen on {found.thresholds_chosen_on:,} of these {found.images:,} images, so "
             "precision, recall and probabilities look better than they are; average precision does not depend on them."
         )
-    measured = (record.metrics.get("test") or record.metrics.get("held_out") or {}).get("mAP")
+    measured = (summary.metrics.get("test") or summary.metrics.get("held_out") or {}).get("mAP")
     own = scored.part.words != GIVEN
     if scored.part.fair and own and measured is not None and found.map is not None and abs(measured - found.map) > SAME:
         said.append(

@@ -45,7 +45,7 @@ class Unlabeled:
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunSummary:
     """A run folder, read.
 
     Attributes:
@@ -86,7 +86,7 @@ class RunRecord:
         return () if self.artefact is None else self.artefact.classes
 
 
-def read_run(run: str | Path) -> RunRecord:
+def summarize_run(run: str | Path) -> RunSummary:
     """Read everything a run folder holds except the networks."""
     folder = RunFolder(run)
     if not folder.path.is_dir():
@@ -108,7 +108,7 @@ def read_run(run: str | Path) -> RunRecord:
         raise TagspreadError(f"{folder.path / 'config.json'} is damaged: it has no settings of a run.") from None
     metrics = folder.read_json("metrics.json") if (folder.path / "metrics.json").exists() else {}
     log = _read_log(folder.path / "log.jsonl")
-    return RunRecord(folder.path, str(config["tagspread"]), settings, data, log, metrics, artefact, unlabeled, missing)
+    return RunSummary(folder.path, str(config["tagspread"]), settings, data, log, metrics, artefact, unlabeled, missing)
 
 
 def _read_log(file: Path) -> list[dict[str, Any]]:
