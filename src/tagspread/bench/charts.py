@@ -10,10 +10,11 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from tagspread.aliases import JsonObject
 from tagspread.bench.records import Record
 from tagspread.bench.studies import KEEP_NEG, KEEP_POS, read_label_study
 from tagspread.bench.table_parts import row_name
@@ -76,15 +77,17 @@ def write_charts(folder: Path, records: Sequence[Record], study_file: Path) -> l
     return [f"drew {', '.join(written)} (.svg and .png) in {folder}"] if written else []
 
 
-def _figure(width: float, height: float, rows: int, columns: int, **more: Any) -> tuple[Figure, list[list[Axes]]]:
+def _figure(
+    width: float, height: float, rows: int, columns: int, *, sharex: bool = False, sharey: bool | Literal["row"] = False
+) -> tuple[Figure, list[list[Axes]]]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, **more)
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
     return figure, [list(row) for row in axes]
 
 
-def proportions(study: dict[str, Any] | None) -> Figure | None:
+def proportions(study: JsonObject | None) -> Figure | None:
     """Draw estimated and true class proportions, the first seed of each share (figure 1b)."""
     splits = {split["p"]: split for split in reversed(study["splits"] if study else [])}
     if study is None or not splits:
@@ -114,10 +117,10 @@ def proportions(study: dict[str, Any] | None) -> Figure | None:
         axis.set_ylim(0, 1.1 * top)
         axis.set_xlim(-0.7, shown - 0.3)
         axis.grid(visible=False, axis="x")
-    slant: dict[str, Any] = (
-        {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if max(map(len, classes)) > 3 else {}
-    )
-    axes[-1][0].set_xticks(range(shown), [classes[k] for k in order], **slant)
+    axes[-1][0].set_xticks(range(shown), [classes[k] for k in order])
+    if max(map(len, classes)) > 3:
+        for name in axes[-1][0].get_xticklabels():
+            name.set(rotation=45, ha="right", rotation_mode="anchor")
     _legend_below(figure, 2)
     return figure
 
@@ -183,14 +186,11 @@ def eta(records: Sequence[Record]) -> Figure | None:
         return None
     figure, axes = _figure(7.4, 3.6, 1, 2, sharey=True)
     words = ("$\\eta_1$: positives used (keep_pos)", "$\\eta_0$: negatives used (keep_neg)")
-    looks: dict[str, tuple[str, dict[str, Any]]] = {
-        "honest": ("last epoch", {"ls": "-"}),
-        "parity": ("best on test", {"ls": "--", "alpha": 0.55}),
-    }
+    looks = {"honest": ("last epoch", "-", 1.0), "parity": ("best on test", "--", 0.55)}
     for end, axis in enumerate(axes[0]):
         for share, color in zip(sorted({r["p"] for r in cells}), (*INK.values(), GRAY), strict=False):
             here = [r for r in cells if r["p"] == share and _ends(r)[1 - end] == 1.0]
-            for protocol, (kind, look) in looks.items():
+            for protocol, (kind, dash, opacity) in looks.items():
                 found: dict[float, list[float]] = {value: [] for value in sorted({_ends(r)[end] for r in here})}
                 for r in here:
                     found[_ends(r)[end]].append(100 * r[protocol])
@@ -198,7 +198,7 @@ def eta(records: Sequence[Record]) -> Figure | None:
                 spread = [statistics.stdev(values) if len(values) > 1 else np.nan for values in found.values()]
                 axis.errorbar(list(found), [statistics.fmean(values) for values in found.values()], spread, marker="o",
                               color=color, ms=4, lw=1.6, elinewidth=1, capsize=2.5, label=f"p = {share:g}, {kind}",
-                              **look)  # fmt: skip
+                              ls=dash, alpha=opacity)  # fmt: skip
         axis.set_xlabel(words[end])
     axes[0][0].set_ylabel("test mAP (%)")
     _legend_below(figure, 4)
@@ -231,7 +231,7 @@ def _ends(record: Record) -> tuple[float, float]:
     return record["options"].get("keep_pos", 1.0), record["options"].get("keep_neg", 1.0)
 
 
-def intervals(study: dict[str, Any] | None) -> Figure | None:
+def intervals(study: JsonObject | None) -> Figure | None:
     """Draw the errors of class proportions against n, beside what theorem 1 and intervals promise."""
     points = study["errors"] if study else []
     if study is None or len(points) < 2:
@@ -240,16 +240,17 @@ def intervals(study: dict[str, Any] | None) -> Figure | None:
     figure, [[axis]] = _figure(6.8, 4.3, 1, 1)
     sure, classes = f"{100 * study['confidence']:.0f} %", len(study["classes"])
     lines = (
-        ("theorem1_bound", "theorem 1's bound", {"color": TRUTH, "ls": "--"}),
-        ("hoeffding_half_width", f"Hoeffding, all {classes} classes at once, {sure}", {"color": "#CC79A7", "ls": ":"}),
-        ("exact_half_width", f"exact interval, mean half-width, {sure}", {"color": INK["cap"], "ls": "-."}),
-        ("worst_class_error", "real error, worst class", {"color": "#1b1f24", "marker": "v"}),
-        ("error_90", f"real error, {sure} of classes and draws below", {"color": "#1b1f24", "marker": "s"}),
-        ("median_error", "real error, median", {"color": "#1b1f24", "marker": "o"}),
+        ("theorem1_bound", "theorem 1's bound", TRUTH, "--", ""),
+        ("hoeffding_half_width", f"Hoeffding, all {classes} classes at once, {sure}", "#CC79A7", ":", ""),
+        ("exact_half_width", f"exact interval, mean half-width, {sure}", INK["cap"], "-.", ""),
+        ("worst_class_error", "real error, worst class", "#1b1f24", "-", "v"),
+        ("error_90", f"real error, {sure} of classes and draws below", "#1b1f24", "-", "s"),
+        ("median_error", "real error, median", "#1b1f24", "-", "o"),
     )
-    for name, label, look in lines:
-        style: dict[str, Any] = {"lw": 1.8, "ms": 4, **look}
-        axis.plot(n, [100 * point[name] for point in points], label=label, **style)
+    for name, label, color, dash, mark in lines:
+        axis.plot(
+            n, [100 * point[name] for point in points], label=label, color=color, ls=dash, marker=mark, lw=1.8, ms=4
+        )
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xlabel("labeled images n")
@@ -261,7 +262,7 @@ def intervals(study: dict[str, Any] | None) -> Figure | None:
     heights = [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50]
     axis.set_yticks(heights, [f"{height:g}" for height in heights])
     axis.minorticks_off()
-    values = [100 * point[name] for point in points for name, _, _ in lines]
+    values = [100 * point[name] for point in points for name, *_ in lines]
     axis.set_ylim(max(min(values), 0.02) * 0.8, max(values) * 1.25)
     _legend_below(figure, 2)
     return figure

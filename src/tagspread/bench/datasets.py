@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
+from tagspread.aliases import SettingValues
 from tagspread.data.datasets.coco import read_coco
 from tagspread.data.datasets.digits import CLASSES, digit_canvases
 from tagspread.data.datasets.nus import read_nus
@@ -48,7 +48,7 @@ class Source:
     names: list[str]
     paths: list[Path] = field(default_factory=list)
     images: np.ndarray | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: SettingValues = field(default_factory=dict)
 
     def digest(self) -> str:
         """Return by what other data of the same kind are told apart: names, classes and labels."""

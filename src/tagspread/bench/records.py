@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-Record = dict[str, Any]
+from tagspread.aliases import JsonObject
+
+Record: TypeAlias = JsonObject
 RowName: TypeAlias = tuple[str, str, str]  # setup, method, variant
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from tagspread.aliases import SettingValues
 from tagspread.bench.cells import Cell
 from tagspread.bench.charts import write_charts
 from tagspread.bench.checks import check_data, check_folder, check_labeled, check_unused
@@ -41,7 +41,7 @@ class Request:
     seeds: tuple[int, ...] | None = None
     preset: str = "paper"
     study: str | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: SettingValues = field(default_factory=dict)
     canvases: int = 1200
     cache: Path | None = None
     device: str = "auto"
@@ -51,7 +51,7 @@ class Request:
     dry_run: bool = False
     tables_only: bool = False
 
-    def grid(self, facts: dict[str, Any]) -> Grid:
+    def grid(self, facts: SettingValues) -> Grid:
         """Return the grid, with what is usual for a table or a study where nothing was said."""
         if self.study is not None:
             check_choice("--study", self.study, STUDIES)

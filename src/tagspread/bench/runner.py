@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -123,7 +122,14 @@ class GridRunner:
                 if split_of(warmup) in choices.read():
                     continue  # by another process that works in the same folder
                 try:
-                    choice = choose_threshold(warmup, opened()(p, seed), self.out / "cells" / name, **self._how)
+                    choice = choose_threshold(
+                        warmup,
+                        opened()(p, seed),
+                        self.out / "cells" / name,
+                        device=self.device,
+                        watcher=self.quiet,
+                        cache=self._features,
+                    )
                 except Exception as error:  # one split's trouble is not the others'
                     for row in rows:
                         self._keep(failed_cell(row, error, self.device))
@@ -149,9 +155,15 @@ class GridRunner:
         return max(same or others, default=None)
 
     @property
-    def _how(self) -> dict[str, Any]:
-        """How every run is trained; features of frozen networks are looked at once for all."""
-        return {"device": self.device, "watcher": self.quiet, "cache": self.out / "features"}
+    def _features(self) -> Path:
+        """Where all runs keep the features of frozen networks: they are computed once."""
+        return self.out / "features"
+
+    def _train(self, cell: Cell, dataset: Dataset, after: Path | None = None) -> Record:
+        folder = self._folder(cell)
+        return run_cell(
+            cell, dataset, folder, device=self.device, watcher=self.quiet, cache=self._features, after=after
+        )
 
     def _time_left(self) -> float | None:
         return None if self.budget is None else self.budget - (time.monotonic() - self.began)
@@ -164,8 +176,7 @@ class GridRunner:
     def _run_one(self, cell: Cell, dataset: Dataset) -> Record:
         """Run a cell and write it down."""
         try:
-            after = self._warmup(cell, dataset)
-            record = run_cell(cell, dataset, self._folder(cell), after=after, **self._how)
+            record = self._train(cell, dataset, after=self._warmup(cell, dataset))
         except Exception as error:  # one cell's trouble is written down, and is not the others'
             record = failed_cell(cell.identity(), error, self.device)
         self._keep(record)
@@ -193,7 +204,7 @@ class GridRunner:
                 return None  # it failed: whoever needs it tries for itself
             if not can_go_on(RunFolder(folder), warmup.config) or not (folder / "metrics.json").exists():
                 self.watcher.note(f"the warm-up {warmup.key} is trained again, as its model was not kept")
-                run_cell(warmup, dataset, folder, **self._how)
+                self._train(warmup, dataset)
         return folder
 
     def _tidy(self, cell: Cell, later: Iterable[Cell]) -> None:

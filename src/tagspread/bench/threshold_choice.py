@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -22,6 +22,7 @@ from tagspread.bench.records import Record
 from tagspread.bench.results import Results, write_file
 from tagspread.core.metrics import multilabel_report
 from tagspread.errors import TagspreadError
+from tagspread.progress import Watcher
 from tagspread.run.artefact import load_network, read_artefact
 from tagspread.train.dataset import Dataset
 from tagspread.train.scoring import score
@@ -93,18 +94,24 @@ def split_of(cell: Cell) -> Split:
 
 
 def choose_threshold(
-    warmup: Cell, dataset: Dataset, folder: Path, *, device: torch.device, **more: Any
+    warmup: Cell,
+    dataset: Dataset,
+    folder: Path,
+    *,
+    device: torch.device,
+    watcher: Watcher | None = None,
+    cache: Path | None = None,
 ) -> ThresholdChoice:
     """Train on four fifths of the labeled part, or go on with it, and try the thresholds on the rest.
 
-    ``more`` is for ``run_training``.
+    The other arguments are those of ``run_training``.
     """
     if not round(HELD_OUT * len(dataset.labeled)):
         raise TagspreadError(f"{counted(len(dataset.labeled), 'labeled image')}: too few to hold a fifth out.")
     apart = replace(dataset, test=dataset.test[:0]).hold_out(HELD_OUT, warmup.config.seed)
     # losses and labeled-only methods go by the same names; another fifth held out would be one too many
     config = replace(warmup.config, method=warmup.config.loss, selection="last")
-    run = train_in(folder, apart, config, device=device, **more)
+    run = train_in(folder, apart, config, device=device, watcher=watcher, cache=cache)
     network = load_network(read_artefact(run.path), device)
     found = score(network, apart.store, apart.held_out, device=device, precision=config.precision).sigmoid().cpu()
     remove_models(folder)
