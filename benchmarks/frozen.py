@@ -23,10 +23,10 @@ from tagspread.core.metrics import mean_average_precision
 from tagspread.data.datasets.voc import read_voc
 from tagspread.data.images.store import open_store
 from tagspread.data.split import paper_split
+from tagspread.linear.feature_rows import DenseRows
 from tagspread.linear.heads import scores
-from tagspread.linear.logistic import LinearHead
+from tagspread.linear.logistic import LogisticHead
 from tagspread.linear.rounds import Settings, probe, spread
-from tagspread.linear.rows import DenseRows
 from tagspread.methods import get_method
 from tagspread.train.scoring import score
 from tagspread.vision.backbones import build_network
@@ -51,7 +51,7 @@ def probe_and_cap(x: Tensor, y: Tensor, labeled: np.ndarray, unlabeled: np.ndarr
         DenseRows(x[:, torch.from_numpy(rows).to(x.device)]) for rows in (labeled, unlabeled, judged)
     )
     targets = y[torch.from_numpy(labeled).to(y.device)]
-    settings, head = Settings(get_method("cap", keep_pos=0.6, keep_neg=0.98)), LinearHead()
+    settings, head = Settings(get_method("cap", keep_pos=0.6, keep_neg=0.98)), LogisticHead()
     classes = tuple(map(str, range(y.shape[1])))
     alone = probe(known, targets, settings.ridge, head)
     both = spread(known, targets, unknown, settings, alone, head=head, classes=classes).layers

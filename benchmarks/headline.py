@@ -24,7 +24,7 @@ from engine import voc_dataset
 
 from tagspread.bench.results import Results
 from tagspread.bench.run import Request, run_bench
-from tagspread.cli.training import _settings
+from tagspread.cli.common import read_settings
 from tagspread.progress import Watcher
 from tagspread.train.config import make_config
 from tagspread.train.trainer import run_training
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("weights", type=Path)
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="NAME=VALUE")
     arguments = parser.parse_args()
-    settings = _settings(arguments.settings)
+    settings = read_settings(arguments.settings)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     files = {network: arguments.weights / f"{network}.safetensors" for network in NETWORKS}
     lines = [whole_cell(arguments.voc, files["resnet50_v1"], settings)]

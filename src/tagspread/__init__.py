@@ -27,7 +27,8 @@ from tagspread.core.theory import (
 from tagspread.core.thresholds import cat_targets, cat_thresholds, class_counts, quotas
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS, Method, Targets, get_method
-from tagspread.predict.tagger import Predictions, Tagger, load
+from tagspread.predict.predictions import Predictions
+from tagspread.predict.tagger import Tagger, load
 from tagspread.train.config import PRESETS, TrainConfig, make_config
 from tagspread.train.trainer import Run
 

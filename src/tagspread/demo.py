@@ -7,13 +7,14 @@ canvases made from handwriting that neither has seen.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
+from tagspread.aliases import SettingValues
 from tagspread.data.datasets.digits import CLASSES, SIDE, digit_canvases
 from tagspread.data.images.store import TensorStore
 from tagspread.errors import TagspreadError
@@ -33,7 +34,7 @@ class DemoSize(NamedTuple):
     epochs: int = 10
 
 
-SETTINGS: dict[str, Any] = {
+SETTINGS: SettingValues = {
     "backbone": "small",
     "weights": "none",
     "image_size": SIDE,

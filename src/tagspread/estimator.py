@@ -16,11 +16,11 @@ from tagspread.core.decision import Policy, choose_thresholds, decide
 from tagspread.core.metrics import mean_average_precision
 from tagspread.core.thresholds import class_counts
 from tagspread.errors import TagspreadError
-from tagspread.linear.choose import Choice, choose
 from tagspread.linear.labels import Labels, read_labels
-from tagspread.linear.options import check_count, make_grid, make_head, make_methods
+from tagspread.linear.options import check_count, make_head, make_methods, make_search_space
 from tagspread.linear.prepare import Scaling
 from tagspread.linear.rounds import Fitted, probe, spread
+from tagspread.linear.search import SearchResult, search_settings
 from tagspread.methods import Method
 from tagspread.methods.base import check_share
 from tagspread.train.trainer import choose_device
@@ -121,8 +121,8 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y = torch.from_numpy(labels.y[labels.known]).to(device)
 
         options: dict[str, Any] = {"head": head, "classes": labels.names, "max_rounds": self.max_rounds}
-        methods, grid = make_methods(self.method), make_grid(self.ridge, self.unlabeled_weight)
-        choice = choose(known, y, unlabeled, methods, grid=grid, folds=self.folds, seed=seed, **options)
+        methods, space = make_methods(self.method), make_search_space(self.ridge, self.unlabeled_weight)
+        choice = search_settings(known, y, unlabeled, methods, space=space, folds=self.folds, seed=seed, **options)
         start = probe(known, y, choice.settings.ridge, head)
         fitted = spread(known, y, unlabeled, choice.settings, start, tolerance=self.tol, **options)
 
@@ -177,7 +177,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_share("tol", self.tol)
         Policy.parse(self.policy)
 
-    def _thresholds(self, choice: Choice) -> np.ndarray:
+    def _thresholds(self, choice: SearchResult) -> np.ndarray:
         """Return where to cut, chosen on labeled rows out of their fold; a class nobody has seen is never chosen."""
         positives, _ = self.class_counts_
         if missing := [str(name) for name, count in zip(self.classes_, positives, strict=True) if not count]:

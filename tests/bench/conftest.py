@@ -4,7 +4,7 @@ import pytest
 
 from tagspread.bench import run as run_module
 from tagspread.bench.run import Request, run_bench
-from tagspread.bench.work import QuietBar
+from tagspread.bench.runner import QuietBar
 from tagspread.progress import Watcher
 
 QUICK = {"warmup_epochs": 1, "epochs": 2, "batch": 32, "score_batch": 256}
@@ -54,7 +54,7 @@ def stop_at(monkeypatch):
 @pytest.fixture
 def bench(monkeypatch):
     """Run a request, without figures; return (how many cells failed, what was said)."""
-    monkeypatch.setattr(run_module, "write_figures", lambda *_: [])
+    monkeypatch.setattr(run_module, "write_charts", lambda *_: [])
 
     def run(request):
         listener = Listener()

@@ -30,8 +30,8 @@ def voc(tmp_path):
 
 def test_problems_of_a_data_set_share_one_store_and_hide_the_unlabeled(voc):
     source = load("voc", voc)
-    problems = source.open(16, torch.device("cpu"), None, Watcher(quiet=True))
-    one, other = problems(0.25, 1), problems(0.5, 2)
+    splits = source.open(16, torch.device("cpu"), None, Watcher(quiet=True))
+    one, other = splits(0.25, 1), splits(0.5, 2)
     assert one.store is other.store
     assert (len(one.labeled) + len(one.unlabeled), len(one.test)) == (7, 4)  # without the broken one
     assert 3 not in {*one.labeled.tolist(), *one.unlabeled.tolist()}

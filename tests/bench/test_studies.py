@@ -7,7 +7,7 @@ import pytest
 from matplotlib.collections import LineCollection
 from scipy.stats import binomtest
 
-from tagspread.bench.figures import eta, pseudo_labels, write_figures
+from tagspread.bench.charts import eta, pseudo_labels, write_charts
 from tagspread.bench.grid import Grid
 from tagspread.bench.studies import (
     eta_variants,
@@ -93,13 +93,13 @@ def drawn(folder):
 
 def test_figures_are_drawn_for_what_there_is(tmp_path, y):
     study = tmp_path / "study.json"
-    assert write_figures(tmp_path, [], study) == []
+    assert write_charts(tmp_path, [], study) == []
     write_label_study(study, y, ("a", "b", "c", "a long name"), [0.1, 0.2], [1, 2])
     records = [record(m, p, s, 0.5) for m in ("cap", "iat") for p in (0.1, 0.2) for s in (1, 2)]
-    [said] = write_figures(tmp_path, records, study)
+    [said] = write_charts(tmp_path, records, study)
     assert "proportions, pseudo-labels, intervals" in said
     records += [record("cap", 0.1, 1, 0.6, {"keep_pos": 0.9}, "keep_pos=0.9")]
-    write_figures(tmp_path, records, study)
+    write_charts(tmp_path, records, study)
     names = ("eta", "intervals", "proportions", "pseudo-labels")
     assert drawn(tmp_path) == [f"{name}.{ending}" for name in names for ending in ("png", "svg")]
 
@@ -160,15 +160,15 @@ def test_on_a_frozen_network_the_whole_interval_is_not_the_one_that_is_chosen(pr
 def test_same_data_same_image(tmp_path, y):
     study = tmp_path / "study.json"
     write_label_study(study, y, ("a", "b", "c", "d"), [0.1], [1])
-    write_figures(tmp_path, [], study)
+    write_charts(tmp_path, [], study)
     first = (tmp_path / "proportions.svg").read_bytes()
-    write_figures(tmp_path, [], study)
+    write_charts(tmp_path, [], study)
     assert (tmp_path / "proportions.svg").read_bytes() == first
 
 
 def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    [said] = write_figures(tmp_path, [], tmp_path / "study.json")
+    [said] = write_charts(tmp_path, [], tmp_path / "study.json")
     assert "matplotlib is not installed" in said
 
 

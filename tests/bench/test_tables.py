@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tagspread.bench.entries import MISSING, Entry, signed
 from tagspread.bench.grid import PAPER_METHODS, SHARES
 from tagspread.bench.literature import published
 from tagspread.bench.notes import PROTOCOLS, machine_notes, protocol_words
+from tagspread.bench.table_files import comma_separated, html, markdown, write_tables
+from tagspread.bench.table_parts import MISSING, Entry, signed
 from tagspread.bench.tables import build_tables
-from tagspread.bench.writing import comma_separated, html, markdown, write_tables
 
 SETUP = {
     "id": "abc",

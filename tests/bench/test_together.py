@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tagspread.bench.run import run_bench
-from tagspread.bench.work import GridRun
+from tagspread.bench.runner import GridRunner
 from tagspread.files import Needed, alone
 from tests.bench.conftest import Listener
 
@@ -36,7 +36,7 @@ def finished(out):
 @pytest.fixture
 def beside(planned, monkeypatch):
     """Run the grid while another process holds a method's cell, and does something when this one waits for it."""
-    monkeypatch.setattr("tagspread.bench.run.write_figures", lambda *_: [])
+    monkeypatch.setattr("tagspread.bench.run.write_charts", lambda *_: [])
 
     def run(method, then):
         (key,) = keys(planned.out, method)
@@ -80,7 +80,7 @@ def test_what_the_other_process_settled_is_not_run_again(planned, beside):
 
 def test_what_failed_elsewhere_while_this_one_was_busy_is_not_run_again(planned, bench, monkeypatch):
     (key,) = keys(planned.out, "bce")
-    run_one = GridRun._run_one
+    run_one = GridRunner._run_one
 
     def meanwhile(self, cell, dataset):
         record = run_one(self, cell, dataset)
@@ -88,7 +88,7 @@ def test_what_failed_elsewhere_while_this_one_was_busy_is_not_run_again(planned,
             self.results.append(record | {"key": key, "method": "bce", "status": "failed", "message": "no luck"})
         return record
 
-    monkeypatch.setattr(GridRun, "_run_one", meanwhile)
+    monkeypatch.setattr(GridRunner, "_run_one", meanwhile)
     assert bench(planned)[0] == 1
     assert finished(planned.out) == ["asl", "bce", "cap"]
     monkeypatch.undo()

@@ -40,7 +40,7 @@ def test_a_resizing_that_matters_is_told(run, monkeypatch, apart, lines):
     [
         ((), "say what to write: --onnx FILE, --hub DIR, or both"),
         (("--hub", "h", "--images", "i"), "--images goes with --onnx"),
-        (("--onnx", "o.onnx", "--figures", "f"), "--figures goes with --hub"),
+        (("--onnx", "o.onnx", "--metrics", "f"), "--metrics goes with --hub"),
     ],
 )
 def test_options_that_do_not_go_together(run, tmp_path, monkeypatch, options, message):

@@ -20,7 +20,7 @@ from tagspread.train.gain import gain_in_words
 
 @pytest.fixture(scope="session")
 def figures(run, folder, tmp_path_factory):
-    file = tmp_path_factory.mktemp("figures") / "figures.json"
+    file = tmp_path_factory.mktemp("figures") / "evaluation.json"
     found = evaluate(ts.load(run, device="cpu"), folder / "test.csv", samples=20)
     file.write_text(json.dumps(found.to_dict()))
     return file
@@ -89,7 +89,7 @@ def test_the_card_of_a_model_that_was_kept_without_the_unlabeled(run, tmp_path):
 
 
 def test_the_card_has_the_figures_of_an_evaluation(run, tmp_path, figures):
-    text = (export_hub(run, tmp_path / "hub", figures=figures) / "README.md").read_text()
+    text = (export_hub(run, tmp_path / "hub", metrics=figures) / "README.md").read_text()
     known = json.loads(figures.read_text())
     assert f"| 40 labeled images, by tagspread evaluate | {100 * known['map']:.1f} |" in text
     assert f"it gives {100 * known['decisions']['OR']:.1f} of 100 tags that are there" in text
@@ -163,7 +163,7 @@ def test_figures_that_are_refused(run, tmp_path, figures):
         if text is not None:
             (tmp_path / "f.json").write_text(text)
         with pytest.raises(TagspreadError, match=re.escape(message)):
-            export_hub(run, tmp_path / "hub", figures=tmp_path / "f.json")
+            export_hub(run, tmp_path / "hub", metrics=tmp_path / "f.json")
         assert not (tmp_path / "hub").exists()
 
 

@@ -7,11 +7,11 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
 from tagspread.core.losses import bce_loss
-from tagspread.linear import rows as rows_module
+from tagspread.linear import feature_rows as rows_module
+from tagspread.linear.feature_rows import DenseRows, SparseRows
 from tagspread.linear.heads import Part, scores
-from tagspread.linear.logistic import LinearHead, fit_logistic, loss_and_slope
+from tagspread.linear.logistic import LogisticHead, fit_logistic, loss_and_slope
 from tagspread.linear.perceptron import PerceptronHead
-from tagspread.linear.rows import DenseRows, SparseRows
 
 
 def dataset(rows=60, width=4, classes=3, seed=0):
@@ -22,7 +22,7 @@ def dataset(rows=60, width=4, classes=3, seed=0):
 
 
 def fit(parts, classes, width, ridge=0.05):
-    head = LinearHead(tolerance=1e-7)
+    head = LogisticHead(tolerance=1e-7)
     ((weight, bias),) = head.fit(parts, head.start(width, classes, torch.device("cpu")), ridge)
     return weight.numpy(), bias.numpy()
 

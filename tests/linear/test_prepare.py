@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import sparse
 
+from tagspread.linear.feature_rows import SparseRows
 from tagspread.linear.prepare import Scaling
-from tagspread.linear.rows import SparseRows
 
 
 def test_how_sparse_features_are_scaled():

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from tagspread.core.thresholds import cat_targets, class_counts
-from tagspread.linear.logistic import LinearHead, fit_logistic
+from tagspread.linear.feature_rows import DenseRows
+from tagspread.linear.logistic import LogisticHead, fit_logistic
 from tagspread.linear.rounds import Settings, check_method, constant_classes, probe, spread
-from tagspread.linear.rows import DenseRows
 from tagspread.methods import METHODS, Method, Targets, get_method
 
-HEAD = LinearHead()
+HEAD = LogisticHead()
 
 
 def dataset(labeled=40, unlabeled=160, views=1, seed=0):

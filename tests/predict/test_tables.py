@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from pyarrow import parquet  # type: ignore[import-untyped]
 
+from tagspread.predict.predictions import Predictions
 from tagspread.predict.tables import open_table
-from tagspread.predict.tagger import Predictions
 
 
 def some(names, classes=("cat", "dog, small", "error"), error=""):

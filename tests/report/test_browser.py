@@ -35,13 +35,13 @@ def tab(browser, page, request):
 
 def column(tab, number):
     cells = tab.eval_on_selector_all(
-        "#figures tbody tr", "(rows, k) => rows.map(row => row.cells[k].dataset.value)", number
+        "#metrics tbody tr", "(rows, k) => rows.map(row => row.cells[k].dataset.value)", number
     )
     return [float(cell) for cell in cells if cell], [bool(cell) for cell in cells]
 
 
 def test_the_table_is_sorted_by_pressing_a_heading(tab):
-    heading = tab.locator("#figures thead th").nth(6)
+    heading = tab.locator("#metrics thead th").nth(6)
     heading.get_by_role("button", name="AP").click()
     values, there = column(tab, 6)
     assert heading.get_attribute("aria-sort") == "descending"
@@ -53,10 +53,10 @@ def test_the_table_is_sorted_by_pressing_a_heading(tab):
     assert heading.get_attribute("aria-sort") == "ascending"
     assert values == sorted(values)
     assert there == sorted(there, reverse=True)
-    tab.locator("#figures thead th").first.get_by_role("button").press("Enter")
-    names = tab.locator("#figures tbody th").all_inner_texts()
+    tab.locator("#metrics thead th").first.get_by_role("button").press("Enter")
+    names = tab.locator("#metrics tbody th").all_inner_texts()
     assert names[1:] == sorted(names[1:])
-    assert tab.locator("#figures [aria-sort]").count() == 1
+    assert tab.locator("#metrics [aria-sort]").count() == 1
 
 
 def visible(tab):
@@ -74,8 +74,8 @@ def test_one_tag_is_shown_at_a_time(tab):
     for _ in range(len(ids)):
         tab.get_by_role("button", name="previous").click()
     assert visible(tab) == [ids[ids.index("tag-4") + 1]]  # all the way round
-    tab.locator("#figures tbody a").nth(2).click()
-    assert visible(tab) == [tab.locator("#figures tbody a").nth(2).get_attribute("href")[1:]]
+    tab.locator("#metrics tbody a").nth(2).click()
+    assert visible(tab) == [tab.locator("#metrics tbody a").nth(2).get_attribute("href")[1:]]
     assert tab.get_by_label("Tag", exact=True).input_value() == visible(tab)[0]
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import tagspread as ts
-from tagspread.linear.choose import choose
+from tagspread.linear.search import search_settings
 from tagspread.predict.evaluation import evaluate
-from tagspread.report.looked import Example
 from tagspread.report.page import _title, write_report
+from tagspread.report.scored import Example
 from tagspread.run.pseudo_labels import read_pseudo_labels
 from tagspread.train import head_mode
 from tagspread.train.gain import gain_in_words
@@ -181,10 +181,10 @@ def test_a_head_on_a_frozen_network_has_rounds_and_no_epochs(folder, tmp_path):
 
 def test_a_head_that_left_the_unlabeled_out_shows_nothing_of_it(folder, tmp_path, monkeypatch):
     def without_unlabeled(*arguments: Any, **options: Any) -> Any:
-        found = choose(*arguments, **options)
+        found = search_settings(*arguments, **options)
         return replace(found, settings=replace(found.settings, unlabeled_weight=0.0))
 
-    monkeypatch.setattr(head_mode, "choose", without_unlabeled)
+    monkeypatch.setattr(head_mode, "search_settings", without_unlabeled)
     settings: dict[str, Any] = {"backbone": "small", "weights": "none", "image_size": 24, "mode": "head"}
     more: dict[str, Any] = {"test_labels": folder / "test.csv", "device": "cpu", "quiet": True}
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **settings, **more)

@@ -1,1 +1,1 @@
-"""The paper's tables and figures from one command."""
+"""The paper's tables and charts from one command."""

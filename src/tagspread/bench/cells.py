@@ -18,10 +18,12 @@ from typing import Any
 import torch
 
 from tagspread._version import __version__
-from tagspread.bench.places import Record
+from tagspread.aliases import JsonObject, SettingValues
+from tagspread.bench.records import Record
 from tagspread.errors import TagspreadError
 from tagspread.methods import find_method
 from tagspread.methods.from_file import text_of
+from tagspread.progress import Watcher
 from tagspread.run.folder import RunFolder
 from tagspread.train.compatibility import OF_THE_MACHINE
 from tagspread.train.config import TrainConfig, make_config
@@ -63,8 +65,8 @@ class Cell:
     config: TrainConfig
     common: TrainConfig
     weights: str
-    facts: dict[str, Any] = field(default_factory=dict)
-    asked: dict[str, Any] = field(default_factory=dict)
+    facts: SettingValues = field(default_factory=dict)
+    asked: SettingValues = field(default_factory=dict)
 
     @cached_property
     def key(self) -> str:
@@ -74,7 +76,7 @@ class Cell:
         return f"{named}-{_digest([self.setup['id'], self.options, self.own, text_of(self.config.method)])}"
 
     @property
-    def own(self) -> dict[str, Any]:
+    def own(self) -> SettingValues:
         """The settings that are not the table's, as the method needs others to be itself."""
         return _changed(self.config, self.common)
 
@@ -85,7 +87,7 @@ class Cell:
         return _digest([self.own, text_of(self.config.method), usual])
 
     @property
-    def _usual_options(self) -> dict[str, Any]:
+    def _usual_options(self) -> SettingValues:
         preset = make_config(self.preset, method=self.config.method).method_options
         return all_options(self.config.method, preset)
 
@@ -105,7 +107,7 @@ class Cell:
         return replace(self, config=replace(self.common, seed=self.config.seed))
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> SettingValues:
         """The method's options that are not as they usually are; all of them where the method would choose them."""
         given = self.config.method_options
         return dict(given) if self._is_settled else plain_options(self.config.method, given)
@@ -135,7 +137,7 @@ class Cell:
         }  # fmt: skip
 
 
-def _changed(config: TrainConfig, usual: TrainConfig) -> dict[str, Any]:
+def _changed(config: TrainConfig, usual: TrainConfig) -> dict[str, object]:
     """Return the settings that differ; not those of the cell, nor where the weights' file lies: its digest counts."""
     names = (setting.name for setting in fields(TrainConfig) if setting.name not in (*OF_THE_CELL, "weights"))
     return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(usual, name)}
@@ -145,12 +147,12 @@ def _digest(what: Any) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=list).encode()).hexdigest()[:10]
 
 
-def all_options(method: str, given: dict[str, Any]) -> dict[str, Any]:
+def all_options(method: str, given: SettingValues) -> dict[str, object]:
     """Return every option of a method, as given or as it usually is."""
     return {option.name: given.get(option.name, option.default) for option in fields(find_method(method))}
 
 
-def plain_options(method: str, given: dict[str, Any]) -> dict[str, Any]:
+def plain_options(method: str, given: SettingValues) -> dict[str, object]:
     """Return the options that differ from the method's own.
 
     >>> plain_options("cap", {"keep_pos": 0.8, "keep_neg": 1.0})
@@ -167,25 +169,57 @@ def machine_name(device: torch.device) -> str:
     return f"CPU {platform.machine()}, {os.cpu_count()} cores"
 
 
-def run_cell(cell: Cell, dataset: Dataset, folder: Path, *, device: torch.device, **more: Any) -> Record:
-    """Train one cell, or go on with it, and return its record; ``more`` is for ``run_training``."""
+def run_cell(
+    cell: Cell,
+    dataset: Dataset,
+    folder: Path,
+    *,
+    device: torch.device,
+    watcher: Watcher | None = None,
+    cache: Path | None = None,
+    after: Path | None = None,
+) -> Record:
+    """Train one cell, or resume it, and return its record; the other arguments are those of ``run_training``."""
     began = time.perf_counter()
-    trained = train_in(folder, dataset, cell.config, device=device, about={"bench": cell.identity()}, **more)
-    record = cell.identity() | figures(trained, cell.config)
+    about = {"bench": cell.identity()}
+    trained = train_in(
+        folder, dataset, cell.config, device=device, watcher=watcher, cache=cache, about=about, after=after
+    )
+    record = cell.identity() | cell_metrics(trained, cell.config)
     record["uses_unlabeled"] = find_method(cell.config.method).uses_unlabeled
     sizes = {"labeled": len(dataset.labeled), "unlabeled": len(dataset.unlabeled), "test": len(dataset.test)}
     wall = max(time.perf_counter() - began, record["seconds"])  # resumed, the log knows of the time before
     return record | {"sizes": sizes, "wall_seconds": round(wall, 1), **signature(device)}
 
 
-def train_in(folder: Path, dataset: Dataset, config: TrainConfig, **more: Any) -> Run:
-    """Train in a folder of the grid: go on where it was; begun with other settings, it is begun anew."""
+def train_in(
+    folder: Path,
+    dataset: Dataset,
+    config: TrainConfig,
+    *,
+    device: torch.device,
+    watcher: Watcher | None = None,
+    cache: Path | None = None,
+    about: JsonObject | None = None,
+    after: Path | None = None,
+) -> Run:
+    """Train in a folder of the grid: a run with these settings is resumed, one with others is replaced."""
     run = RunFolder(folder)
     if not run.is_run:
         _clear_unborn(folder)
     # other settings under the same name are, for example, weights that lay elsewhere
-    how: dict[str, Any] = {"resume": can_go_on(run, config), "overwrite": run.is_run}
-    return run_training(dataset, config, folder, **how, **more)
+    return run_training(
+        dataset,
+        config,
+        folder,
+        device=device,
+        watcher=watcher,
+        cache=cache,
+        about=about,
+        after=after,
+        resume=can_go_on(run, config),
+        overwrite=run.is_run,
+    )
 
 
 def can_go_on(run: RunFolder, config: TrainConfig) -> bool:
@@ -210,7 +244,7 @@ def signature(device: torch.device) -> Record:
     return {"machine": machine_name(device), "tagspread": __version__, "torch": torch.__version__, "finished": now}
 
 
-def figures(run: Run, config: TrainConfig) -> Record:
+def cell_metrics(run: Run, config: TrainConfig) -> Record:
     """Return what a run has measured, by both protocols.
 
     Honest: the last epoch's average network (EMA); where a run ends with its warm-up, the network that the warm-up

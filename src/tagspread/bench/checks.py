@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from tagspread.bench.chosen import FILE
+from tagspread.bench.charts import CHART_FILES
 from tagspread.bench.datasets import Source
-from tagspread.bench.figures import DRAWN
 from tagspread.bench.grid import Grid
 from tagspread.bench.results import Results
 from tagspread.bench.studies import LABEL_STUDY
-from tagspread.bench.writing import TABLES
+from tagspread.bench.table_files import TABLES
+from tagspread.bench.threshold_choice import FILE
 from tagspread.data.split import paper_split
 from tagspread.errors import TagspreadError
 from tagspread.run.folder import RunFolder
@@ -28,16 +28,16 @@ def check_folder(results: Results, dataset: str) -> None:
     if RunFolder(out).is_run:
         raise TagspreadError(f"{out} is the folder of a run; give another @out for a grid.", out=...)
     others = {cell["dataset"] for cell in results.planned()} - {dataset}
-    if others:  # tables and figures have one name each
+    if others:  # tables and charts have one name each
         raise TagspreadError(f"{out} holds a grid on {min(others)}; give another @out for {dataset}.", out=...)
 
 
 def check_unused(results: Results) -> None:
-    """Raise if tables and figures would take the place of files that no grid has made."""
+    """Raise if tables and charts would take the place of files that no grid has made."""
     if results.plan_file.exists() or results.file.exists():
         return
     out = results.folder
-    if found := sorted(name for name in (*TABLES, *DRAWN, LABEL_STUDY, FILE) if (out / name).exists()):
+    if found := sorted(name for name in (*TABLES, *CHART_FILES, LABEL_STUDY, FILE) if (out / name).exists()):
         raise TagspreadError(
             f"{out} holds {found[0]}, which is not of a grid; give another @out, so that nothing of yours is lost.",
             out=...,

@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
+from tagspread.aliases import SettingValues
 from tagspread.data.datasets.coco import read_coco
 from tagspread.data.datasets.digits import CLASSES, digit_canvases
 from tagspread.data.datasets.nus import read_nus
@@ -48,7 +48,7 @@ class Source:
     names: list[str]
     paths: list[Path] = field(default_factory=list)
     images: np.ndarray | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: SettingValues = field(default_factory=dict)
 
     def digest(self) -> str:
         """Return by what other data of the same kind are told apart: names, classes and labels."""
@@ -56,10 +56,10 @@ class Source:
         found.update(np.ascontiguousarray(self.y, np.int8).tobytes())
         return found.hexdigest()[:16]
 
-    def open(self, size: int, device: torch.device, cache: Path | None, watcher: Watcher) -> Problems:
+    def open(self, size: int, device: torch.device, cache: Path | None, watcher: Watcher) -> Splits:
         """Decode the images, each once."""
         if self.images is not None:
-            return Problems(self, TensorStore(self.images, device), np.ones(len(self.y), dtype=bool))
+            return Splits(self, TensorStore(self.images, device), np.ones(len(self.y), dtype=bool))
         store, broken = open_store(self.paths, size, device, cache=cache, progress=watcher.decoding)
         watcher.close()
         good = np.ones(len(self.y), dtype=bool)
@@ -70,12 +70,12 @@ class Source:
             watcher.note(f"left out: {b.path} ({b.reason})")
         if broken:
             watcher.note(f"{len(broken):,} of {len(good):,} images cannot be read; the figures are of the others")
-        return Problems(self, store, good)
+        return Splits(self, store, good)
 
 
 @dataclass(frozen=True)
-class Problems:
-    """The problems of a data set: one for each labeled share and seed, all with the same store."""
+class Splits:
+    """The splits of a data set: one for each labeled share and seed, all with the same store."""
 
     source: Source
     store: Store

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
+from tagspread.aliases import SettingValues
 from tagspread.bench.cells import Cell, all_options, plain_options
-from tagspread.bench.chosen import BY_LABELS, Choice, Split, Unchosen, split_of
+from tagspread.bench.threshold_choice import BY_LABELS, Split, ThresholdChoice, Unchosen, split_of
 from tagspread.demo import SETTINGS as DEMO_SETTINGS
 from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.methods import METHODS, find_method, get_method
@@ -24,7 +24,7 @@ WARMUP = "asl"
 
 # what the paper's code does differently from one data set to another; its schedule is made for 40 epochs, 28 are run
 _RELEASED = {"schedule_epochs": 40}
-RECIPES: dict[str, dict[str, dict[str, Any]]] = {
+RECIPES: dict[str, dict[str, SettingValues]] = {
     "voc": {"paper": {"batch": 32, **_RELEASED}},
     "coco": {"paper": {"batch": 64, **_RELEASED}},
     "nus": {"paper": {"batch": 64, "warm_start_from": "ema", **_RELEASED}},
@@ -45,10 +45,10 @@ class Grid:
     shares: tuple[float, ...] = SHARES
     seeds: tuple[int, ...] = (1, 2, 3)
     preset: str = "paper"
-    settings: dict[str, Any] = field(default_factory=dict)
-    variants: tuple[tuple[str, dict[str, Any]], ...] = ()  # methods with options of their own
+    settings: SettingValues = field(default_factory=dict)
+    variants: tuple[tuple[str, SettingValues], ...] = ()  # methods with options of their own
     tuned: tuple[str, ...] = ()  # methods whose threshold is chosen for each split
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: SettingValues = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for share in self.shares:
@@ -72,18 +72,18 @@ class Grid:
         for name in self.methods:
             get_method(name, **self._options(name))
 
-    def _options(self, method: str | None = None) -> dict[str, Any]:
+    def _options(self, method: str | None = None) -> SettingValues:
         """Return the options that were asked for; with a method, those of them that it has."""
         asked = self.settings.get("method_options")
         if not isinstance(asked, dict):
             return {}  # what else it may be is refused with the other settings
         return {name: value for name, value in asked.items() if method is None or name in all_options(method, {})}
 
-    def config(self, method: str, seed: int, options: dict[str, Any] | None = None) -> TrainConfig:
+    def config(self, method: str, seed: int, options: SettingValues | None = None) -> TrainConfig:
         """Return a run's settings: preset, the data set's recipe, the method's own, and on top what was asked for."""
         # a table's rows are of one kind, whatever the machine
-        recipe = {"mode": "full"} | RECIPES[self.dataset].get(self.preset, {})
-        on_top = find_method(method).recipe | SHORTENED.get((self.dataset, method), {}) | self.settings
+        recipe = {"mode": "full", **RECIPES[self.dataset].get(self.preset, {})}
+        on_top = {**find_method(method).recipe, **SHORTENED.get((self.dataset, method), {}), **self.settings}
         if "epochs" in on_top:
             recipe.pop("schedule_epochs", None)  # it belongs to the recipe's number of epochs
         chosen = recipe | on_top | {"method": method, "seed": seed}
@@ -97,13 +97,13 @@ class Grid:
             chosen["method_options"] = dict(options) if whole else plain_options(method, options)
         return make_config(self.preset, **chosen)
 
-    def cells(self, choices: dict[Split, Choice] | None = None) -> list[Cell]:
+    def cells(self, choices: dict[Split, ThresholdChoice] | None = None) -> list[Cell]:
         """Return the cells in the order they are run: by share, by seed, the common warm-up first.
 
         Args:
             choices: thresholds of the ``tuned`` methods; a split without one has no cells of theirs yet.
         """
-        wanted: list[tuple[str, dict[str, Any] | None]] = [(name, None) for name in self.methods]
+        wanted: list[tuple[str, SettingValues | None]] = [(name, None) for name in self.methods]
         wanted += list(self.variants)
         begun = [self.config(name, 1, options) for name, options in (*wanted, *((name, None) for name in self.tuned))]
         common = self.config(WARMUP, 1)
@@ -119,7 +119,7 @@ class Grid:
                 cells.setdefault(cell.key, cell)
         return list(cells.values())
 
-    def unchosen(self, choices: dict[Split, Choice]) -> list[Unchosen]:
+    def unchosen(self, choices: dict[Split, ThresholdChoice]) -> list[Unchosen]:
         """Return the splits of which a threshold is still to be chosen."""
         found = []
         for warmup in self.warmups() if self.tuned else ():

@@ -7,7 +7,9 @@ import math
 from collections.abc import Iterable
 from functools import cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from tagspread.aliases import JsonObject
 
 
 class Published(NamedTuple):
@@ -18,9 +20,9 @@ class Published(NamedTuple):
 
 
 @cache
-def _literature() -> dict[str, Any]:
+def _literature() -> JsonObject:
     text = resources.files("tagspread.bench").joinpath("paper.json").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = json.loads(text)
+    loaded: JsonObject = json.loads(text)
     return loaded
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tagspread.bench.cells import all_options
-from tagspread.bench.chosen import BY_LABELS
-from tagspread.bench.entries import MISSING, Row, Table, row_name
 from tagspread.bench.grid import PAPER_METHODS, in_order
-from tagspread.bench.places import Record
+from tagspread.bench.records import Record
+from tagspread.bench.table_parts import MISSING, Row, Table, row_name
+from tagspread.bench.threshold_choice import BY_LABELS
 from tagspread.wording import counted
 
 PROTOCOLS = {

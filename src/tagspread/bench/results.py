@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
-from tagspread.bench.places import Record, is_current, place_of, versions
+from tagspread.aliases import JsonObject
+from tagspread.bench.records import Record, is_current, place_of, versions
 from tagspread.errors import TagspreadError
 from tagspread.files import alone
 
@@ -74,7 +74,7 @@ class Results:
             digest = {} if data is None else {"data": data}
             write_file(self.plan_file, json.dumps(self._plan() | told | digest, indent=1) + "\n")
 
-    def _plan(self) -> dict[str, Any]:
+    def _plan(self) -> JsonObject:
         try:
             found = json.loads(self.plan_file.read_text(encoding="utf-8"))
             if not all(isinstance(cell, dict) for cell in found["cells"].values()):
@@ -84,7 +84,7 @@ class Results:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             why = error if isinstance(error, OSError | ValueError) else "it is not what a grid writes"
             raise TagspreadError(f"{self.plan_file} cannot be read ({why}); delete it and call again.") from None
-        plan: dict[str, Any] = found
+        plan: JsonObject = found
         return plan
 
     @contextmanager

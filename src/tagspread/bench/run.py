@@ -1,4 +1,4 @@
-"""The whole of ``tagspread bench``: read the labels, plan, train what is missing, write tables and figures."""
+"""The whole of ``tagspread bench``: read the labels, plan, train what is missing, write tables and charts."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from tagspread.aliases import SettingValues
 from tagspread.bench.cells import Cell
+from tagspread.bench.charts import write_charts
 from tagspread.bench.checks import check_data, check_folder, check_labeled, check_unused
-from tagspread.bench.chosen import Choices, chosen_rows
-from tagspread.bench.datasets import Problems, Source, load
-from tagspread.bench.figures import write_figures
+from tagspread.bench.datasets import Source, Splits, load
 from tagspread.bench.grid import SHARES, WARMUP, Grid, in_order
-from tagspread.bench.places import Record, current
+from tagspread.bench.records import Record, current
 from tagspread.bench.results import Results
+from tagspread.bench.runner import GridRunner
 from tagspread.bench.studies import LABEL_STUDY, STUDIES, Study, write_label_study
+from tagspread.bench.table_files import write_tables
 from tagspread.bench.tables import build_tables
-from tagspread.bench.work import GridRun
-from tagspread.bench.writing import write_tables
+from tagspread.bench.threshold_choice import ThresholdChoices, chosen_rows
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.progress import Watcher
 from tagspread.train.preflight import try_weights
@@ -41,7 +41,7 @@ class Request:
     seeds: tuple[int, ...] | None = None
     preset: str = "paper"
     study: str | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: SettingValues = field(default_factory=dict)
     canvases: int = 1200
     cache: Path | None = None
     device: str = "auto"
@@ -51,7 +51,7 @@ class Request:
     dry_run: bool = False
     tables_only: bool = False
 
-    def grid(self, facts: dict[str, Any]) -> Grid:
+    def grid(self, facts: SettingValues) -> Grid:
         """Return the grid, with what is usual for a table or a study where nothing was said."""
         if self.study is not None:
             check_choice("--study", self.study, STUDIES)
@@ -88,7 +88,7 @@ def run_bench(request: Request, watcher: Watcher) -> int:
     check_labeled(grid, source)
     common = grid.config(WARMUP, 1)
     check_network(common.backbone, common.weights)
-    work = GridRun(
+    runner = GridRunner(
         request.out,
         choose_device(request.device),
         watcher,
@@ -96,65 +96,65 @@ def run_bench(request: Request, watcher: Watcher) -> int:
         request.keep_models,
         began,
     )
-    opened = cache(lambda: _open(source, request, grid, work))
-    choices = Choices(results)
+    opened = cache(lambda: _open(source, request, grid, runner))
+    choices = ThresholdChoices(results)
     unchosen = grid.unchosen(choices.read())
-    now = [split for split in unchosen if request.retry_failed or work.status(split.rows[0]["key"]) != "failed"]
+    now = [split for split in unchosen if request.retry_failed or runner.status(split.rows[0]["key"]) != "failed"]
     if not request.dry_run:
-        if now or work.pending(grid.cells(choices.read()), request.retry_failed):
+        if now or runner.pending(grid.cells(choices.read()), request.retry_failed):
             try_weights(common)
         # before anything else is left in the folder, so that it is known again as a grid's
         results.plan(_asked(grid, choices), data)
-        work.choose(now, opened)
+        runner.choose(now, opened)
     cells, asked = grid.cells(choices.read()), _asked(grid, choices)
-    pending = work.pending(cells, request.retry_failed)
+    pending = runner.pending(cells, request.retry_failed)
     if request.dry_run:
-        show_plan(cells, pending, work, watcher)
+        show_plan(cells, pending, runner, watcher)
         if now:
             watcher.note(f"thresholds of {counted(len(now), 'split')}: chosen first; their cells come on top")
         return 0
     results.plan(asked, data)
-    describe_start(cells, pending, work, watcher)
+    describe_start(cells, pending, runner, watcher)
     todo = {cell.key for cell in pending}
-    if failed := sum(work.status(cell["key"]) == "failed" for cell in asked if cell["key"] not in todo):
+    if failed := sum(runner.status(cell["key"]) == "failed" for cell in asked if cell["key"] not in todo):
         watcher.note(f"{counted(failed, 'cell')} failed before: --retry-failed tries again")
     _study_labels(request, source, results)
     try:
         if pending:
-            work.run(pending, opened())
+            runner.run(pending, opened())
     except KeyboardInterrupt:
-        if work.records:  # whoever stops a long grid wants to see what it has found
+        if runner.records:  # whoever stops a long grid wants to see what it has found
             write_all(request, watcher)
         raise
     write_all(request, watcher)
-    return sum(work.status(cell["key"]) == "failed" for cell in asked)
+    return sum(runner.status(cell["key"]) == "failed" for cell in asked)
 
 
-def _asked(grid: Grid, choices: Choices) -> list[Record]:
+def _asked(grid: Grid, choices: ThresholdChoices) -> list[Record]:
     """Return the cells of a grid, and what stands for those whose threshold is still to be chosen."""
     known = choices.read()
     waiting = [row for split in grid.unchosen(known) for row in split.rows]
     return [*(cell.identity() for cell in grid.cells(known)), *waiting]
 
 
-def _open(source: Source, request: Request, grid: Grid, work: GridRun) -> Problems:
-    problems = source.open(grid.config(WARMUP, 1).image_size, work.device, request.cache, work.watcher)
-    work.watcher.note(problems.store.describe())
-    return problems
+def _open(source: Source, request: Request, grid: Grid, runner: GridRunner) -> Splits:
+    splits = source.open(grid.config(WARMUP, 1).image_size, runner.device, request.cache, runner.watcher)
+    runner.watcher.note(splits.store.describe())
+    return splits
 
 
 def write_all(request: Request, watcher: Watcher) -> None:
-    """Write tables and figures from what the folder holds."""
+    """Write tables and charts from what the folder holds."""
     results = Results(request.out)
     planned = results.planned()
     records = current([record for record in results.read() if record["dataset"] == request.dataset], planned)
     if request.tables_only and not records:  # tables with nothing in them would take the place of others
         raise TagspreadError(f"{request.out} holds no results of {request.dataset}; give the --out of a grid.")
-    choices = Choices(results).read()
+    choices = ThresholdChoices(results).read()
     shown = [*records, *chosen_rows(records, choices)]
     tables = build_tables(request.dataset, shown, [*planned, *chosen_rows(planned, choices)])
     study = request.out / LABEL_STUDY
-    for line in write_tables(request.out, request.dataset, tables, records) + write_figures(request.out, shown, study):
+    for line in write_tables(request.out, request.dataset, tables, records) + write_charts(request.out, shown, study):
         watcher.note(line)
 
 
@@ -165,20 +165,20 @@ def _study_labels(request: Request, source: Source, results: Results) -> None:
     write_label_study(request.out / LABEL_STUDY, source.y[: source.train], source.classes, shares, seeds)
 
 
-def show_plan(cells: Sequence[Cell], pending: Sequence[Cell], work: GridRun, watcher: Watcher) -> None:
+def show_plan(cells: Sequence[Cell], pending: Sequence[Cell], runner: GridRunner, watcher: Watcher) -> None:
     """Say of each cell whether it is done, and about how long the rest takes."""
     todo = {cell.key for cell in pending}
     for cell in cells:
-        status = work.status(cell.key) or "to do"
+        status = runner.status(cell.key) or "to do"
         if cell.key in todo:
-            status = "begun" if work.is_begun(cell) else "to do"
+            status = "begun" if runner.is_begun(cell) else "to do"
         watcher.note(f"{cell.key}: {status}")
-    describe_start(cells, pending, work, watcher)
+    describe_start(cells, pending, runner, watcher)
 
 
-def describe_start(cells: Sequence[Cell], pending: Sequence[Cell], work: GridRun, watcher: Watcher) -> None:
+def describe_start(cells: Sequence[Cell], pending: Sequence[Cell], runner: GridRunner, watcher: Watcher) -> None:
     """Say in a sentence or two what is there and what is to be done."""
-    known, estimate = [work.expected_seconds(cell) for cell in pending], ""
+    known, estimate = [runner.expected_seconds(cell) for cell in pending], ""
     if known:
         whole = all(seconds is not None for seconds in known)
         minutes = f"about {sum(seconds or 0 for seconds in known) / 60:.1f} min"

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from tagspread.bench.chosen import TUNED_FROM
+from tagspread.aliases import JsonObject, SettingValues
 from tagspread.bench.results import write_file
+from tagspread.bench.threshold_choice import TUNED_FROM
 from tagspread.core.theory import proportion_interval, theorem1_bound
 from tagspread.data.split import paper_split
 from tagspread.errors import TagspreadError
@@ -27,7 +28,7 @@ LABEL_STUDY = "label_study.json"
 DRAWS = 200
 CELLS_AT_MOST = 2 * 10**8  # labels looked at in all draws together: keeps large data sets within seconds
 
-Variant = tuple[str, dict[str, Any]]
+Variant: TypeAlias = tuple[str, SettingValues]  # a method and its options
 
 
 def eta_variants() -> tuple[Variant, ...]:
@@ -54,7 +55,7 @@ class Study(NamedTuple):
 STUDIES = {"eta": Study(eta_variants()), "thresholds": Study(tuned=tuple(TUNED_FROM), table=True)}
 
 
-def split_proportions(y: np.ndarray, shares: Iterable[float], seeds: Iterable[int]) -> list[dict[str, Any]]:
+def split_proportions(y: np.ndarray, shares: Iterable[float], seeds: Iterable[int]) -> list[JsonObject]:
     """Return, for each split of the paper, the class frequencies of its labeled and of its unlabeled part."""
     splits = []
     for share in shares:
@@ -122,10 +123,10 @@ def write_label_study(
     write_file(file, json.dumps(study) + "\n")
 
 
-def read_label_study(file: Path) -> dict[str, Any] | None:
+def read_label_study(file: Path) -> JsonObject | None:
     """Return what was written, or None if nothing was."""
     try:
-        study: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        study: JsonObject = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tagspread.bench.chosen import BY_LABELS
-from tagspread.bench.entries import Entry, Row, Table, row_name
 from tagspread.bench.grid import in_order
 from tagspread.bench.literature import published
 from tagspread.bench.notes import PROTOCOLS, chosen_thresholds, failures, judge, own_settings
-from tagspread.bench.places import Record, RowName, current, place_of, row_of
+from tagspread.bench.records import Record, RowName, current, place_of, row_of
+from tagspread.bench.table_parts import Entry, Row, Table, row_name
+from tagspread.bench.threshold_choice import BY_LABELS
 from tagspread.methods import METHODS
 
 

@@ -1,4 +1,4 @@
-"""The ``tagspread`` command: thin, it only parses, calls and prints. One file per group of commands."""
+"""The ``tagspread`` command: thin, it only parses, calls and prints. One file per command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ from typing import Annotated
 import typer
 
 from tagspread._version import __version__
-from tagspread.cli import benching, embedding, exporting, first_steps, pseudo_labels, reporting, training, using
+from tagspread.cli import (
+    bench,
+    check,
+    demo,
+    embed,
+    evaluate,
+    export,
+    methods,
+    predict,
+    pseudo_labels,
+    report,
+    thresholds,
+    train,
+)
 from tagspread.cli.common import say
 from tagspread.errors import TagspreadError
 
@@ -31,18 +44,21 @@ def tagspread(
     """A few tagged images, a large set of unlabeled ones, one good tagger."""
 
 
-for command in (first_steps.demo, training.check, training.train, embedding.embed, first_steps.methods):
-    app.command()(command)
-for use in (
-    using.predict,
-    using.evaluate,
-    using.thresholds,
-    reporting.report,
-    exporting.export,
+for command in (
+    demo.demo,
+    check.check,
+    train.train,
+    embed.embed,
+    methods.methods,
+    predict.predict,
+    evaluate.evaluate,
+    thresholds.thresholds,
+    report.report,
+    export.export,
     pseudo_labels.pseudo_labels,
 ):
-    app.command()(use)
-app.command(cls=benching.ManyValues)(benching.bench)
+    app.command()(command)
+app.command(cls=bench.ManyValues)(bench.bench)
 
 
 def main() -> None:

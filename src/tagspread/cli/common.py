@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+
+from tagspread.errors import TagspreadError
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]
@@ -21,6 +25,10 @@ ImageColumn = Annotated[str | None, typer.Option(help="Column with the images, i
 TagsColumn = Annotated[str | None, typer.Option(help="Column with the tags, if it is not found.")]
 Ignore = Annotated[list[str] | None, typer.Option(help="Column about something else; 'all' for all such.")]
 Outside = Annotated[bool, typer.Option("--allow-outside", help="Accept paths that leave the folder.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Mirror = Annotated[bool, typer.Option("--mirror", help="Average with the mirror image, at twice the time.")]
+TableImages = Annotated[Path | None, typer.Option(help="Folder the table's paths start from; by default the run's.")]
 
 
 def table_options(
@@ -32,6 +40,23 @@ def table_options(
     return given | {
         "image_column": image_column, "tags_column": tags_column, "ignore": columns, "allow_outside": outside
     }  # fmt: skip
+
+
+def read_settings(pairs: list[str]) -> dict[str, Any]:
+    """Read NAME=VALUE, the value as JSON where it is JSON, else as text."""
+    from tagspread.train.config import TrainConfig
+
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise TagspreadError(f"--set {pair}: write NAME=VALUE.")
+        TrainConfig.check_names([name])
+        try:
+            settings[name] = json.loads(text.lower() if text in ("True", "False") else text)
+        except json.JSONDecodeError:
+            settings[name] = text
+    return settings
 
 
 def say(text: str, error: bool = False) -> None:

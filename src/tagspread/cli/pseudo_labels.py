@@ -1,4 +1,4 @@
-"""The command ``pseudo-labels``: show a run's pseudo-labels, export them and merge corrections."""
+"""``tagspread pseudo-labels``: show a run's pseudo-labels, export them, merge corrections."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from tagspread._version import __version__
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
 from tagspread.predict.tables import in_one_motion
-from tagspread.report.gather import Told, read_run
-from tagspread.report.known import find_known
-from tagspread.report.words import hundredths, length, setting
+from tagspread.report.labeled import find_labeled
+from tagspread.report.sentences import hundredths, length, setting
+from tagspread.report.summary import RunSummary, summarize_run
 from tagspread.run.artefact import Artefact
 from tagspread.run.folder import RunFolder
 from tagspread.train.gain import gain_in_words
@@ -47,11 +47,11 @@ def write_card(
         run: its folder.
         artefact: its tags and thresholds.
         settings: how it was trained, as it may be shown to others.
-        judged: what :func:`read_figures` returned, if there is an evaluation.
+        judged: what :func:`read_evaluation` returned, if there is an evaluation.
         title: what to call it.
         file: where to.
     """
-    told = read_run(run) if RunFolder(run).is_run else None
+    summary = summarize_run(run) if RunFolder(run).is_run else None
     content = {
         "title": title,
         "facts": artefact.facts,
@@ -60,19 +60,19 @@ def write_card(
         "size": " x ".join(map(str, artefact.shape[1:])),
         "settings": settings,
         "summary": METHODS[name].summary if (name := settings.get("method")) in METHODS else None,
-        "measured": _measured(told, judged),
+        "measured": _measured(summary, judged),
         "judged": judged,
-        "gain": _gain(told),
-        "warning": None if told is None else told.metrics.get("warning"),
+        "gain": _gain(summary),
+        "warning": None if summary is None else summary.metrics.get("warning"),
         "rows": _rows(artefact, judged),
         "version": __version__,
-        **_data(told),
+        **_data(summary),
     }
     with in_one_motion(file) as opened:
         opened.write(_render(content).encode("utf-8", "replace"))
 
 
-def read_figures(file: str | Path, classes: tuple[str, ...]) -> dict[str, Any]:
+def read_evaluation(file: str | Path, classes: tuple[str, ...]) -> dict[str, Any]:
     """Return what ``tagspread evaluate --json`` printed about a run with these classes."""
     try:
         figures = json.loads(Path(file).read_text(encoding="utf-8"))
@@ -93,37 +93,37 @@ def read_figures(file: str | Path, classes: tuple[str, ...]) -> dict[str, Any]:
     return {"thresholds_chosen_on": None} | dict(figures)  # which older versions did not write
 
 
-def _measured(told: Told | None, judged: dict[str, Any] | None) -> list[Measured]:
+def _measured(summary: RunSummary | None, judged: dict[str, Any] | None) -> list[Measured]:
     found = []
     if judged is not None and judged["map"] is not None:
         words = "labeled images, by tagspread evaluate"
         found.append(Measured(judged["map"], judged["map_low"], judged["map_high"], judged["images"], words))
     for part, words in PARTS.items():
-        known = None if told is None else told.metrics.get(part)
+        known = None if summary is None else summary.metrics.get(part)
         if known and known.get("mAP") is not None:
             low, high = known.get("interval_90") or (None, None)
             found.append(Measured(known["mAP"], low, high, known.get("images", 0), words))
     return found
 
 
-def _gain(told: Told | None) -> str | None:
+def _gain(summary: RunSummary | None) -> str | None:
     """Return whether the untagged images helped, if the run measured that."""
-    if told is None or not {"difference", "left_out"} & set(told.metrics.get("gain", {})):
+    if summary is None or not {"difference", "left_out"} & set(summary.metrics.get("gain", {})):
         return None
-    words = str(gain_in_words(told.metrics, advise=False))
+    words = str(gain_in_words(summary.metrics, advise=False))
     return words[:1].upper() + words[1:]
 
 
-def _data(told: Told | None) -> dict[str, Any]:
+def _data(summary: RunSummary | None) -> dict[str, Any]:
     """Return how much was trained on, and how long; None where the run no longer tells."""
-    if told is None:
+    if summary is None:
         return {"labeled": None, "unlabeled": None, "learnt_from_unlabeled": False, "length": None}
-    trained = find_known(told).trained
+    trained = find_labeled(summary).trained
     return {
         "labeled": None if trained is None else len(trained),
-        "unlabeled": None if told.unlabeled is None else told.unlabeled.size,
-        "learnt_from_unlabeled": told.learnt_from_unlabeled,
-        "length": length(told) if told.log else None,
+        "unlabeled": None if summary.unlabeled is None else summary.unlabeled.size,
+        "learnt_from_unlabeled": summary.learnt_from_unlabeled,
+        "length": length(summary) if summary.log else None,
     }
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tagspread._version import __version__
 from tagspread.errors import TagspreadError
-from tagspread.export.card import CARD, read_figures, write_card
+from tagspread.export.card import CARD, read_evaluation, write_card
 from tagspread.export.compare import generated
 from tagspread.predict.tagger import Tagger, load
 from tagspread.run.artefact import FILE, Artefact, file_digest
@@ -27,20 +27,20 @@ FILES = (CONFIG, MODEL, FILE, CARD)
 
 
 def export_hub(
-    run: str | Path, folder: str | Path, *, figures: str | Path | None = None, overwrite: bool = False
+    run: str | Path, folder: str | Path, *, metrics: str | Path | None = None, overwrite: bool = False
 ) -> Path:
     """Write a run as a folder that others can load, and that tells them what it is.
 
     Args:
         run: the run's folder.
         folder: where to; may hold other files.
-        figures: what ``tagspread evaluate RUN --labels FILE --json`` printed, for the figures of each tag in the card.
+        metrics: what ``tagspread evaluate RUN --labels FILE --json`` printed, for the metrics of each tag in the card.
         overwrite: replace files of the same names.
     """
     target = Path(folder)
     _check_folder(target, overwrite)
     tagger = load(run, device="cpu")
-    judged = None if figures is None else read_figures(figures, tagger.classes)
+    judged = None if metrics is None else read_evaluation(metrics, tagger.classes)
     settings = _settings(Path(run))
     try:
         target.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from tagspread.linear.rows import Rows
+from tagspread.linear.feature_rows import Rows
 
 Layers: TypeAlias = tuple[tuple[Tensor, Tensor], ...]  # (weight, bias) of each layer, the last gives the scores
 

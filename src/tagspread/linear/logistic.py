@@ -16,14 +16,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from tagspread.linear.feature_rows import DenseRows
 from tagspread.linear.heads import Layers, Part, entry_losses, total_share
-from tagspread.linear.rows import DenseRows
 
 COARSE = 15  # steps that tell good settings from bad ones
 
 
 @dataclass(frozen=True)
-class LinearHead:
+class LogisticHead:
     """One weight per feature and class, and a bias.
 
     Attributes:
@@ -60,7 +60,7 @@ class LinearHead:
         fitted = flat.detach()
         return ((fitted[:, :-1].contiguous(), fitted[:, -1].contiguous()),)
 
-    def coarse(self) -> LinearHead:
+    def coarse(self) -> LogisticHead:
         """Return the same with few steps."""
         return replace(self, max_iter=min(self.max_iter, COARSE), tolerance=max(self.tolerance, 1e-4))
 
@@ -99,5 +99,5 @@ def fit_logistic(
     1.63...
     """
     part = Part(DenseRows(features), labels, entry_weight)
-    ((weight, bias),) = LinearHead().fit([part], ((start[:, :-1], start[:, -1]),), ridge)
+    ((weight, bias),) = LogisticHead().fit([part], ((start[:, :-1], start[:, -1]),), ridge)
     return torch.cat([weight, bias[:, None]], dim=1)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from numbers import Integral, Real
 
 from tagspread.errors import TagspreadError, check_choice
-from tagspread.linear.choose import Grid, intervals_of
 from tagspread.linear.heads import Head
-from tagspread.linear.logistic import LinearHead
+from tagspread.linear.logistic import LogisticHead
 from tagspread.linear.perceptron import PerceptronHead
 from tagspread.linear.rounds import check_method
+from tagspread.linear.search import SearchSpace, intervals_of
 from tagspread.methods import Method, get_method
 
 
@@ -33,22 +33,22 @@ def make_methods(method: str | Method) -> tuple[Method, ...]:
     return intervals_of(made) if isinstance(method, str) else (made,)
 
 
-def make_grid(ridge: float | str, unlabeled_weight: float | str) -> Grid:
+def make_search_space(ridge: float | str, unlabeled_weight: float | str) -> SearchSpace:
     """Return what is tried: everything where an option is ``"auto"``, else the value given."""
-    grid = Grid()
+    space = SearchSpace()
     if ridge != "auto":
         penalty = _number("ridge", ridge)
-        grid = replace(grid, ridges=(penalty,), unlabeled_ridges=(penalty / 5, penalty))
+        space = replace(space, ridges=(penalty,), unlabeled_ridges=(penalty / 5, penalty))
     if unlabeled_weight != "auto":
-        grid = replace(grid, unlabeled_weights=(_number("unlabeled_weight", unlabeled_weight, zero=True),))
-    return grid
+        space = replace(space, unlabeled_weights=(_number("unlabeled_weight", unlabeled_weight, zero=True),))
+    return space
 
 
 def make_head(name: str, hidden: int, seed: int) -> Head:
     """Return the head of that name."""
     check_choice("head", name, ("linear", "mlp"))
     if name == "linear":
-        return LinearHead()
+        return LogisticHead()
     check_count("hidden", hidden)
     return PerceptronHead(hidden=hidden, seed=seed)
 

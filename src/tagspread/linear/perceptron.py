@@ -13,8 +13,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from tagspread.linear.feature_rows import Block
 from tagspread.linear.heads import Layers, Part, entry_losses, total_share
-from tagspread.linear.rows import Block
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from tagspread.linear.feature_rows import DenseRows, Rows, SparseRows
 from tagspread.linear.heads import Layers
-from tagspread.linear.rows import DenseRows, Rows, SparseRows
 
 ROWS_AT_ONCE = 16_384
 FARTHEST = 10.0  # spreads from 0, where nothing is taken off; divided by its spread, such a feature would drown others

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from tagspread.errors import TagspreadError
+from tagspread.linear.feature_rows import Rows
 from tagspread.linear.heads import Head, Layers, Part, scores
-from tagspread.linear.rows import Rows
 from tagspread.methods.base import Labeled, Method, SetApart, State, Targets, check_targets
 
 # what a method may not have rewritten if scores are all it needs

@@ -19,11 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
+from tagspread.aliases import SettingValues
 from tagspread.core.losses import WHAT_TARGETS_ARE, no_targets
 from tagspread.core.thresholds import class_counts
 from tagspread.errors import TagspreadError
@@ -121,7 +122,7 @@ class Method:
     labeled_loss: ClassVar[str | None] = None  # a method that is defined by its loss names it
     shares_warmup: ClassVar[bool] = True  # may start from a warm-up that another method made
     on_features: ClassVar[bool] = False  # trains a head of its own on the frozen network's features
-    recipe: ClassVar[dict[str, Any]] = {}  # settings it needs to be itself, unless the user says otherwise
+    recipe: ClassVar[SettingValues] = {}  # settings it needs to be itself, unless the user says otherwise
 
     @property
     def share_apart(self) -> float:

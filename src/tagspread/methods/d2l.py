@@ -16,11 +16,12 @@ step sees five images for every one, and costs accordingly.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from tagspread.aliases import SettingValues
 from tagspread.methods.base import EntryLoss, Labeled, State, Targets
 from tagspread.methods.mat import MAT
 from tagspread.vision.backbones import TagNet, check_linear
@@ -34,7 +35,7 @@ class D2L(MAT):
     summary: ClassVar[str] = "MAT with patches, and with heads for giving and for taking pseudo-labels"
     per_step: ClassVar[bool] = True
     shares_warmup: ClassVar[bool] = False
-    recipe: ClassVar[dict[str, Any]] = {"start": "warmup", "warmup_epochs": 12, "head": "linear"}
+    recipe: ClassVar[SettingValues] = {"start": "warmup", "warmup_epochs": 12, "head": "linear"}
 
     def start(self, labeled: Labeled) -> State:
         """Make room for the thresholds of an epoch."""

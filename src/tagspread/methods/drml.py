@@ -16,11 +16,12 @@ target. The prediction is r.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from tagspread.aliases import SettingValues
 from tagspread.methods.base import Labeled, Method, State, StudentStep, Targets, check_share
 from tagspread.vision.backbones import TagNet, check_linear
 from tagspread.vision.dual_relation import DualRelation
@@ -80,7 +81,7 @@ class DRML(Method):
     summary: ClassVar[str] = "two classifiers and a relation network on frozen features, agreed rows move over"
     shares_warmup: ClassVar[bool] = False
     on_features: ClassVar[bool] = True
-    recipe: ClassVar[dict[str, Any]] = {
+    recipe: ClassVar[SettingValues] = {
         "start": "warmup", "warmup_epochs": 0, "epochs": 150, "batch": 128, "batch_labeled": 64, "head": "linear",
         "ema_decay": 0.0, "evaluate_every": 10,
         "normalize": "weights",  # a frozen network cannot get used to images unlike those it was trained on

@@ -36,7 +36,7 @@ Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class ClassFigures:
+class ClassMetrics:
     """One class: how often it occurs, how well it is ranked, how well it is chosen; None where nothing can be said."""
 
     name: str
@@ -82,7 +82,7 @@ class Evaluation:
     absent: list[str]
     trained_on: int
     thresholds_chosen_on: int | None
-    classes: list[ClassFigures]
+    classes: list[ClassMetrics]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -122,7 +122,7 @@ def evaluate(
     unreadable = [f"{path}: {error}" for path, error in zip(table.paths, errors, strict=True) if error]
     chosen_on = thresholds_chosen_on(tagger, table)
     trained_on = _trained_on(tagger, table)
-    return figures(tagger, logits[good], y[good], unreadable, samples, trained_on=trained_on, chosen_on=chosen_on)
+    return measure(tagger, logits[good], y[good], unreadable, samples, trained_on=trained_on, chosen_on=chosen_on)
 
 
 def decide_on_table(
@@ -230,7 +230,7 @@ def score_table(
     return np.concatenate(parts), errors
 
 
-def figures(
+def measure(
     tagger: Tagger,
     logits: np.ndarray,
     y: np.ndarray,
@@ -268,14 +268,14 @@ def figures(
 
 def _per_class(
     tagger: Tagger, logits: np.ndarray, chosen: np.ndarray, y: np.ndarray, samples: int
-) -> list[ClassFigures]:
+) -> list[ClassMetrics]:
     ap = average_precision(logits, y)
     low, high = average_precision_interval(logits, y, confidence=CONFIDENCE, samples=samples)
     known, positive = y >= 0, y == 1
     picked = (chosen == 1) & known
     hits, predicted, true = ((mask).sum(axis=0) for mask in (picked & positive, picked, positive))
     return [
-        ClassFigures(
+        ClassMetrics(
             name,
             positives=int(true[k]),
             known=int(known[:, k].sum()),

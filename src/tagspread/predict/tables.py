@@ -11,19 +11,9 @@ from pathlib import Path
 from typing import IO, Protocol, cast
 
 from tagspread.errors import TagspreadError
-from tagspread.predict.tagger import Predictions
+from tagspread.predict.predictions import FIXED, Predictions, column_names
 
-FIXED = ("image", "tags", "error")
 DIGITS = 6  # of probabilities in text
-
-
-def column_names(classes: Sequence[str]) -> list[str]:
-    """Return the columns of the probabilities: the classes' names, told apart from the columns that are always there.
-
-    >>> column_names(["cat", "error"])
-    ['cat', 'error (class)']
-    """
-    return [f"{name} (class)" if name in FIXED else name for name in classes]
 
 
 class Writer(Protocol):

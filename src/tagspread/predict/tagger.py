@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from numbers import Integral
 from os import PathLike
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,52 +17,13 @@ from tagspread.core.decision import decide
 from tagspread.data.images.store import TensorStore
 from tagspread.errors import TagspreadError
 from tagspread.predict.images import Chunk, ImageInput, read_chunks
+from tagspread.predict.predictions import Predictions
 from tagspread.run.artefact import Artefact, load_network, read_artefact
 from tagspread.train.scoring import score, suitable_batch
 from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import TagNet
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 MOST_AT_A_TIME = 256  # while a GPU looks at these, the next are copied to it
-
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """What a tagger says of some images.
-
-    Attributes:
-        images: what each image is called: its path, or its number.
-        classes: the tags there are.
-        probabilities: images x classes; NaN for a image that could not be read.
-        chosen: images x classes, true for the tags that were chosen.
-        errors: why a image could not be read; empty if it could.
-    """
-
-    images: list[str]
-    classes: tuple[str, ...]
-    probabilities: np.ndarray
-    chosen: np.ndarray
-    errors: list[str]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @property
-    def tags(self) -> list[list[str]]:
-        """The chosen tags of each image, the most probable first."""
-        order = np.argsort(-self.probabilities, axis=1, kind="stable")
-        return [[self.classes[k] for k in row if on[k]] for row, on in zip(order.tolist(), self.chosen, strict=True)]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return a pandas frame: image, tags (a list), error, and a column of probabilities per class."""
-        import pandas as pd
-
-        from tagspread.predict.tables import column_names
-
-        frame = pd.DataFrame({"image": self.images, "tags": self.tags, "error": self.errors})
-        return pd.concat([frame, pd.DataFrame(self.probabilities, columns=column_names(self.classes))], axis=1)
 
 
 class Tagger:

@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   // the table: press a heading to sort by it, again to turn it round; blanks stay last
-  const table = document.getElementById("figures");
+  const table = document.getElementById("metrics");
   if (table) {
     const headings = [...table.tHead.rows[0].cells];
     headings.forEach((heading, column) => heading.querySelector("button").addEventListener("click", () => {

@@ -14,19 +14,19 @@ from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import Both, TagspreadError
 from tagspread.predict.tables import check_output, in_one_motion
 from tagspread.predict.tagger import load
-from tagspread.report.figures import (
+from tagspread.report.charts import (
     class_histogram,
-    learning_figures,
+    learning_charts,
     precision_strips,
-    reliability_figures,
+    reliability_charts,
     share_strips,
-    unlabeled_figures,
+    unlabeled_charts,
 )
-from tagspread.report.gather import Missing, Told, read_run
-from tagspread.report.known import find_known
-from tagspread.report.looked import GROUPS, UNSURE, Example, Looked, examples, look
-from tagspread.report.rows import ClassRow, class_rows
-from tagspread.report.words import hundredths, length, notes, sentences, setting, tiles
+from tagspread.report.class_rows import ClassRow, class_rows
+from tagspread.report.labeled import find_labeled
+from tagspread.report.scored import GROUPS, UNSURE, Example, ScoredPart, examples, score_part
+from tagspread.report.sentences import hundredths, length, notes, sentences, setting, tiles
+from tagspread.report.summary import Missing, RunSummary, summarize_run
 from tagspread.run.artefact import check_weights
 from tagspread.train.head_mode import settings_in_use
 from tagspread.wording import counted
@@ -77,90 +77,92 @@ def write_report(
         overwrite: replace a file that is at ``out``.
         progress: called with (done, total) while images are looked at.
     """
-    told = read_run(run)
-    if told.artefact is not None:
-        check_weights(told.artefact)  # a page about another network than the one that is there would be a lie
-    file = told.path / NAME if out is None else Path(out)
+    summary = summarize_run(run)
+    if summary.artefact is not None:
+        check_weights(summary.artefact)  # a page about another network than the one that is there would be a lie
+    file = summary.path / NAME if out is None else Path(out)
     if out is not None:
         check_output(file, overwrite, (".html",))
-    if labels is not None and not (show_images and told.artefact):
+    if labels is not None and not (show_images and summary.artefact):
         raise TagspreadError(
             "@labels names images to look at, which needs a finished run, and no @show_images.",
             labels=...,
             show_images=Both("show_images=False", "--no-images"),
         )
-    known = find_known(told, labels, images, show_images=show_images, table_options=table_options)
-    looked = None
+    labeled = find_labeled(summary, labels, images, show_images=show_images, table_options=table_options)
+    scored = None
     if not show_images:
-        told.missing.append(Missing("How good each tag is, and example images", "--no-images was asked for"))
-    elif known.part is not None:
-        tagger = load(told.path, device)
+        summary.missing.append(Missing("How good each tag is, and example images", "--no-images was asked for"))
+    elif labeled.part is not None:
+        tagger = load(summary.path, device)
         try:
-            looked = look(tagger, known.part, progress)
+            scored = score_part(tagger, labeled.part, progress)
         except TagspreadError as error:
             if labels is not None:
                 raise
-            told.missing.append(Missing("How good each tag is, and example images", error.on_command_line.rstrip(".")))
-    text = _render(_content(told, looked, known.trained))
+            summary.missing.append(
+                Missing("How good each tag is, and example images", error.on_command_line.rstrip("."))
+            )
+    text = _render(_content(summary, scored, labeled.trained))
     with in_one_motion(file) as opened:
         opened.write(text.encode("utf-8", "replace"))
-    return Written(file, told.missing)
+    return Written(file, summary.missing)
 
 
-def _content(told: Told, looked: Looked | None, trained: LabelTable | None) -> dict[str, Any]:
+def _content(summary: RunSummary, scored: ScoredPart | None, trained: LabelTable | None) -> dict[str, Any]:
     """Return everything the page is made from."""
-    rows = class_rows(told, None if trained is None else trained.y, looked)
+    rows = class_rows(summary, None if trained is None else trained.y, scored)
     return {
-        "title": told.path.resolve().name,
-        "byline": _byline(told),
-        "tiles": tiles(told, looked, None if trained is None else len(trained)),
-        "sentences": sentences(told, looked, rows),
-        "notes": notes(told, looked, rows),
-        "missing": told.missing,
-        "learning": learning_figures(told),
-        "unlabeled": unlabeled_figures(told),
+        "title": summary.path.resolve().name,
+        "byline": _byline(summary),
+        "tiles": tiles(summary, scored, None if trained is None else len(trained)),
+        "sentences": sentences(summary, scored, rows),
+        "notes": notes(summary, scored, rows),
+        "missing": summary.missing,
+        "learning": learning_charts(summary),
+        "unlabeled": unlabeled_charts(summary),
         "shares": share_strips(rows),
         "precision": precision_strips(rows),
         "fewest": FEWEST,
-        "used_unlabeled": told.unlabeled is not None,
-        "judged_on": None if looked is None else f"{looked.figures.images:,} {looked.part.words}",
-        "reliability": reliability_figures(told, looked),
-        "fitted": told.artefact is not None and bool(told.artefact.facts["calibration"].get("fitted_on")),
+        "used_unlabeled": summary.unlabeled is not None,
+        "judged_on": None if scored is None else f"{scored.evaluation.images:,} {scored.part.words}",
+        "reliability": reliability_charts(summary, scored),
+        "fitted": summary.artefact is not None and bool(summary.artefact.facts["calibration"].get("fitted_on")),
         "rows": rows,
-        "panels": (panels := _panels(told, looked, rows)),
+        "panels": (panels := _panels(summary, scored, rows)),
         "linked": {panel.row.place for panel in panels},
-        "decision": {} if told.artefact is None else told.artefact.facts.get("decision", {}),
-        "settings": [(name, setting(value)) for name, value in settings_in_use(told.settings).items()],
-        "data": [(name, setting(value)) for name, value in told.data.items() if value],
+        "decision": {} if summary.artefact is None else summary.artefact.facts.get("decision", {}),
+        "settings": [(name, setting(value)) for name, value in settings_in_use(summary.settings).items()],
+        "data": [(name, setting(value)) for name, value in summary.data.items() if value],
         "version": __version__,
-        "trained_with": told.version,
+        "trained_with": summary.version,
     }
 
 
-def _byline(told: Told) -> str:
-    parts = [f"Method {told.settings.get('method')}", f"network {told.settings.get('backbone')}"]
-    if told.classes:
-        parts.append(counted(len(told.classes), "tag"))
-    if told.log:
-        parts.append(length(told))
+def _byline(summary: RunSummary) -> str:
+    parts = [f"Method {summary.settings.get('method')}", f"network {summary.settings.get('backbone')}"]
+    if summary.classes:
+        parts.append(counted(len(summary.classes), "tag"))
+    if summary.log:
+        parts.append(length(summary))
     return ", ".join(parts)
 
 
-def _panels(told: Told, looked: Looked | None, rows: Sequence[ClassRow]) -> list[Panel]:
-    if told.artefact is None or (looked is None and told.unlabeled is None):
+def _panels(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[Panel]:
+    if summary.artefact is None or (scored is None and summary.unlabeled is None):
         return []
-    known = rows if looked is None else sorted(rows, key=lambda row: -looked.figures.classes[row.place].positives)
+    known = rows if scored is None else sorted(rows, key=lambda row: -scored.evaluation.classes[row.place].positives)
     shown = sorted(known[:MOST_CLASSES], key=lambda row: row.place)
     if len(shown) < len(rows):
         why = f"there are {len(rows):,} tags, and the page has room for {MOST_CLASSES}; the most frequent are shown"
-        told.missing.append(Missing("A closer look at the other tags", why))
+        summary.missing.append(Missing("A closer look at the other tags", why))
     images = {}
-    if looked is not None:
-        images = examples(looked, told.artefact.thresholds, [row.place for row in shown])
+    if scored is not None:
+        images = examples(scored, summary.artefact.thresholds, [row.place for row in shown])
     panels = []
     for row in shown:
         groups = [(*_title(name, group), group) for name, group in images.get(row.place, {}).items()]
-        panels.append(Panel(row, class_histogram(told, looked, row), groups, told.unlabeled is not None))
+        panels.append(Panel(row, class_histogram(summary, scored, row), groups, summary.unlabeled is not None))
     return panels
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tagspread.linear.feature_rows import DenseRows
 from tagspread.linear.heads import Layers
-from tagspread.linear.logistic import LinearHead
+from tagspread.linear.logistic import LogisticHead
 from tagspread.linear.rounds import Settings, probe, spread
-from tagspread.linear.rows import DenseRows
 from tagspread.methods.base import Method, State
 from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
@@ -53,7 +53,7 @@ def fit_head(
     mean, std = everything.mean(0), everything.std(0).clamp(min=1e-6)
     labeled_rows, unlabeled_rows = DenseRows((known - mean) / std), DenseRows((unlabeled - mean) / std)
 
-    head = LinearHead()
+    head = LogisticHead()
     start = probe(labeled_rows, y, settings.ridge, head)
     how: dict[str, Any] = {"head": head, "classes": dataset.classes, "max_rounds": ROUNDS, "state": state}
     fitted = spread(labeled_rows, y, unlabeled_rows, settings, start, apart=apart_labels(dataset), **how)
@@ -70,7 +70,7 @@ def probe_alone(known: Tensor, y: Tensor, ridge: float) -> tuple[Layers, Tensor,
     rows = known.flatten(0, 1)
     mean, spread_out = rows.mean(0), rows.std(0, correction=0)
     std = torch.where(spread_out > 1e-6, spread_out, 1.0)  # a feature that is silent in all of them says nothing
-    return probe(DenseRows((known - mean) / std), y, ridge, LinearHead()), mean, std
+    return probe(DenseRows((known - mean) / std), y, ridge, LogisticHead()), mean, std
 
 
 def set_head(network: TagNet, layers: Layers, mean: Tensor, std: Tensor) -> None:

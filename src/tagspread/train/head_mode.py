@@ -18,11 +18,11 @@ import torch
 
 from tagspread.data.images.store import TensorStore
 from tagspread.errors import TagspreadError
-from tagspread.linear.choose import choose, intervals_of
-from tagspread.linear.logistic import LinearHead
-from tagspread.linear.options import make_grid
+from tagspread.linear.feature_rows import DenseRows
+from tagspread.linear.logistic import LogisticHead
+from tagspread.linear.options import make_search_space
 from tagspread.linear.rounds import Settings, check_method, probe, spread
-from tagspread.linear.rows import DenseRows
+from tagspread.linear.search import intervals_of, search_settings
 from tagspread.methods import get_method
 from tagspread.methods.base import Method, Targets
 from tagspread.progress import Watcher
@@ -116,10 +116,10 @@ def fit_on_features(
     mean, std = everything.mean(0), everything.std(0).clamp(min=1e-6)
     standard = (features - mean) / std
     known, unlabeled = DenseRows(standard[:, :n]), DenseRows(standard[:, n:])
-    methods, head = _methods(config), LinearHead()
-    grid = make_grid("auto", "auto" if config.unlabeled_weight is None else config.unlabeled_weight)
+    methods, head = _methods(config), LogisticHead()
+    space = make_search_space("auto", "auto" if config.unlabeled_weight is None else config.unlabeled_weight)
     how: dict[str, Any] = {"head": head, "classes": learnt.classes, "max_rounds": ROUNDS}
-    chosen = choose(known, y, unlabeled, methods, grid=grid, seed=config.seed, **how)
+    chosen = search_settings(known, y, unlabeled, methods, space=space, seed=config.seed, **how)
     settings: Settings = chosen.settings
     set_head(student, *probe_alone(features[:, :n], y, settings.ridge))
     if state.method.uses_unlabeled:

@@ -1,0 +1,101 @@
+"""Tables on the disk: ``table.md``, ``table.csv`` and ``table.html``."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from tagspread.bench.literature import source_notes
+from tagspread.bench.notes import PROTOCOLS, machine_notes, marks_in, protocol_words
+from tagspread.bench.records import Record
+from tagspread.bench.results import write_file
+from tagspread.bench.table_parts import MISSING, Table
+
+TABLES = ("table.md", "table.csv", "table.html")
+
+
+def write_tables(folder: Path, dataset: str, tables: Sequence[Table], records: Sequence[Record]) -> list[str]:
+    """Write all forms; return what a person should know."""
+    notes = [*machine_notes(records), *source_notes(marks_in(tables))]
+    texts = {TABLES[0]: markdown(dataset, tables, notes), TABLES[1]: comma_separated(tables)}
+    said = []
+    page = html(dataset, tables, notes)
+    if page is None:
+        said.append("jinja2 is not installed: table.html is not written; call again with --tables-only where it is")
+    else:
+        texts[TABLES[2]] = page
+    for name, text in texts.items():
+        write_file(folder / name, text)
+    return [f"wrote {', '.join(str(folder / name) for name in texts)}", *said]
+
+
+def markdown(dataset: str, tables: Sequence[Table], notes: Sequence[str]) -> str:
+    """Return all tables as Markdown."""
+    parts = [f"# {dataset.upper()}: test mAP in percent\n"]
+    beside = "in square brackets the published figure and the gap to it; " if marks_in(tables) else ""
+    parts.append(
+        f"Mean ± standard deviation over seeds; **bold**: the highest of a column; {beside}{MISSING}: not run.\n"
+    )
+    for protocol in PROTOCOLS:
+        parts.append(f"## Protocol: {protocol}\n\n{protocol_words(protocol, tables)}\n")
+        for table in (table for table in tables if table.protocol == protocol):
+            parts.append(f"### {table.title}\n\n{_markdown_table(table)}")
+            parts.append("".join(f"- {note}\n" for note in table.notes))
+    parts.append("## Where the figures come from\n\n" + "".join(f"- {note}\n" for note in notes))
+    return "\n".join(part for part in parts if part)
+
+
+def _markdown_table(table: Table) -> str:
+    lines = ["| method | " + " | ".join(f"p = {share:g}" for share in table.shares) + " |"]
+    lines.append("|---|" + "---|" * len(table.shares))
+    for row in table.rows:
+        cells = []
+        for entry in row.entries:
+            measured = f"**{entry.text()}**" if entry.best else entry.text()
+            cells.append(measured + (f" [{entry.published_text()}]" if entry.published else ""))
+        lines.append(f"| {row.name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def comma_separated(tables: Sequence[Table]) -> str:
+    """Return all tables as one list: a line for each cell."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ("protocol", "preset", "backbone", "image_size", "weights", "setup", "method", "variant", "p", "mean", "std",
+         "n", "n_wanted", "failed", "published", "gap", "best", "tie")
+    )  # fmt: skip
+    for table in tables:
+        setup = [table.setup[name] for name in ("preset", "backbone", "image_size", "weights", "id")]
+        for row in table.rows:
+            for share, entry in zip(table.shares, row.entries, strict=True):
+                figures = (entry.mean, entry.std, entry.published and entry.published.value, entry.gap)
+                mean, std, literature, gap = ("" if value is None else f"{value:.3f}" for value in figures)
+                writer.writerow(
+                    (table.protocol, *setup, row.plain_method, row.variant, f"{share:g}", mean, std, len(entry.values),
+                     entry.wanted, entry.failed, literature, gap, int(entry.best), int(entry.tie))
+                )  # fmt: skip
+    return text.getvalue()
+
+
+def html(dataset: str, tables: Sequence[Table], notes: Sequence[str]) -> str | None:
+    """Return a page that needs no other file; None where jinja2 is missing."""
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError:
+        return None
+    source = resources.files("tagspread.bench").joinpath("table.html.j2").read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    by_protocol = [
+        (protocol, protocol_words(protocol, tables), [table for table in tables if table.protocol == protocol])
+        for protocol in PROTOCOLS
+    ]
+    has = {
+        "published": bool(marks_in(tables)),
+        "ties": any(entry.tie for table in tables for row in table.rows for entry in row.entries),
+    }
+    page = environment.from_string(source)
+    return page.render(dataset=dataset.upper(), protocols=by_protocol, notes=notes, **has) + "\n"

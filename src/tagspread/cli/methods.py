@@ -1,0 +1,16 @@
+"""``tagspread methods``: list the methods."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+
+def methods() -> None:
+    """List the methods, one line each."""
+    from tagspread.methods import METHODS
+
+    table = Table("method", "what it does")
+    for name, method in METHODS.items():
+        table.add_row(name, method.summary)
+    Console().print(table)

@@ -1,0 +1,134 @@
+"""``tagspread predict``: tag images, or complete a table of labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tagspread.cli.common import (
+    Device,
+    Ignore,
+    ImageColumn,
+    Mirror,
+    Outside,
+    Quiet,
+    RunDelimiter,
+    RunPath,
+    TagsColumn,
+    may_be_stopped,
+    say,
+    table_options,
+)
+from tagspread.errors import TagspreadError
+from tagspread.wording import counted
+
+if TYPE_CHECKING:
+    from tagspread.predict.tagger import Tagger
+    from tagspread.progress import Watcher
+
+
+def predict(
+    run: RunPath,
+    images: Annotated[list[Path], typer.Argument(help="A folder, images, or a list of them (.txt, .csv).")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Table to write: .csv, .jsonl or .parquet.")] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Choose the K most probable tags.", metavar="K")] = None,
+    threshold: Annotated[float | None, typer.Option(min=0, max=1, help="Choose by this, not the run's own.")] = None,
+    fill: Annotated[Path | None, typer.Option(help="Complete this table of labels instead.")] = None,
+    fill_blank: Annotated[
+        bool, typer.Option("--fill-blank", help="Also fill rows with an empty list of tags.")
+    ] = False,
+    mirror: Mirror = False,
+    batch: Annotated[int | None, typer.Option(min=1, help="Images at a time; fewer need less memory.")] = None,
+    delimiter: RunDelimiter = None,
+    image_column: ImageColumn = None,
+    tags_column: TagsColumn = None,
+    ignore: Ignore = None,
+    allow_outside: Outside = False,
+    device: Device = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is already there.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tag images: a table with tags and probabilities, or your own table completed."""
+    from tagspread.predict.tagger import load
+    from tagspread.progress import Watcher
+
+    if fill is not None and (out is None or len(images) != 1 or not images[0].is_dir()):
+        raise TagspreadError("--fill needs one folder of images, which the table's paths start from, and -o FILE.")
+    how: dict[str, Any] = {"top": top, "threshold": threshold, "mirror": mirror, "batch": batch}
+    watcher = Watcher(quiet)
+    with may_be_stopped("stopped; nothing was written"):
+        try:
+            if fill is None:
+                _predict(run, images, out, "|" if delimiter is None else delimiter, device, overwrite, watcher, how)
+            else:
+                options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
+                more = {"overwrite": overwrite, "blank": fill_blank, "options": options, "progress": watcher.tagging}
+                _fill(load(run, device), fill, images[0], out, watcher, how | more)
+        finally:
+            watcher.close()
+
+
+def _predict(
+    run: Path,
+    images: list[Path],
+    out: Path | None,
+    delimiter: str,
+    device: str,
+    overwrite: bool,
+    watcher: Watcher,
+    how: dict[str, Any],
+) -> None:
+    from tagspread.predict.sources import find_sources
+    from tagspread.predict.tables import check_output, open_table
+    from tagspread.predict.tagger import load
+
+    if out is not None:
+        check_output(out, overwrite)
+    sources = find_sources(images)
+    tagger = load(run, device)
+    errors: list[str] = []  # one per image, empty for those that can be read
+    if out is None:
+        waiting: list[str] = []  # until one can be read: if none can, that is said once
+        for part in tagger.stream(sources.paths, **how):
+            for name, tags, error in zip(sources.names[len(errors) :], part.tags, part.errors, strict=False):
+                waiting.append(f"{name}: cannot be read ({error})" if error else f"{name}: {delimiter.join(tags)}")
+            errors += part.errors
+            while waiting and not all(errors):
+                say(waiting.pop(0))
+        _check_any_readable(errors, sources.paths[0])
+        return
+    with open_table(out, tagger.classes, overwrite=overwrite, delimiter=delimiter) as table:
+        for part in tagger.stream(sources.paths, **how):
+            part.images[:] = sources.names[len(errors) : len(errors) + len(part)]
+            table.add(part)
+            errors += part.errors
+            watcher.tagging(len(errors), len(sources.paths))
+        _check_any_readable(errors, sources.paths[0])  # or the table would hold nothing, and is not kept
+    watcher.close()
+    broken = sum(map(bool, errors))
+    note = f", {broken:,} of them cannot be read (see its column error)" if broken else ""
+    watcher.note(f"{out}: {counted(len(errors), 'image')}{note}")
+
+
+def _check_any_readable(errors: list[str], first: Path) -> None:
+    if all(errors):
+        which = f"none of the {len(errors):,} images can be read; the first is {first}"
+        raise TagspreadError(f"{first if len(errors) == 1 else which}: {errors[0]}; do the paths lead to images?")
+
+
+def _fill(tagger: Tagger, table: Path, images: Path, out: Path | None, watcher: Watcher, how: dict[str, Any]) -> None:
+    from tagspread.predict.fill import fill_table
+
+    done = fill_table(tagger, table, images, Path(str(out)), **how)
+    watcher.close()
+    watcher.note(
+        f"{out}: {counted(done.cells, 'gap')} filled, {counted(done.rows, 'image')} added; what was known is as it was"
+    )
+    if done.broken:
+        watcher.note(f"note: {counted(done.broken, 'image')} cannot be read, left as before")
+    if done.unknown:
+        watcher.note(f"note: the run does not know {', '.join(done.unknown)}; those columns were left as they were")
+    if done.unlisted:
+        watcher.note(f"note: the table has no column for {', '.join(done.unlisted)}")

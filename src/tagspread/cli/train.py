@@ -1,0 +1,139 @@
+"""``tagspread train``: train a tagger, or continue a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tagspread.cli.common import (
+    Delimiter,
+    Ignore,
+    ImageColumn,
+    Outside,
+    Overwrite,
+    Quiet,
+    TagsColumn,
+    may_be_stopped,
+    read_settings,
+    say,
+    table_options,
+)
+from tagspread.errors import TagspreadError
+
+if TYPE_CHECKING:
+    from tagspread.train.trainer import Run
+
+
+def train(
+    images: Annotated[Path | None, typer.Argument(help="Folder of images, tagged and untagged.")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV, TSV, Parquet or Label Studio export with the tags of some of them.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the run.")] = None,
+    test_labels: Annotated[Path | None, typer.Option(help="The same with tags to evaluate on.")] = None,
+    test_share: Annotated[float | None, typer.Option(help="Put this share of the tagged aside to test on.")] = None,
+    delimiter: Delimiter = "|",
+    image_column: ImageColumn = None,
+    tags_column: TagsColumn = None,
+    ignore: Ignore = None,
+    allow_outside: Outside = False,
+    method: Annotated[str | None, typer.Option(help="See `tagspread methods`; cap if not given.")] = None,
+    preset: Annotated[str | None, typer.Option(help="default or paper.")] = None,
+    mode: Annotated[str | None, typer.Option(help="full, head (the network is frozen; no GPU needed) or auto.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="small, resnet50_v1 or any timm name.")] = None,
+    weights: Annotated[str | None, typer.Option(help="pretrained, none or a file.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs with the unlabeled set.")] = None,
+    warmup_epochs: Annotated[int | None, typer.Option(help="Epochs on the labeled part before.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images per step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Side to which images are resized.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as ema_decay=0.99.")
+    ] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder for decoded images and features.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
+    keep_better: Annotated[
+        bool, typer.Option("--keep-better", help="Keep the model without the untagged images if it is better.")
+    ] = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a tagger on a few tagged images and many untagged ones."""
+    from tagspread.api import train as run_train
+
+    given = {
+        "backbone": backbone, "weights": weights, "epochs": epochs, "warmup_epochs": warmup_epochs, "batch": batch,
+        "lr": lr, "image_size": image_size, "seed": seed, "method": method, "preset": preset, "mode": mode,
+    }  # fmt: skip
+    settings = {name: value for name, value in given.items() if value is not None} | read_settings(set_ or [])
+    data: dict[str, Any] = {"images": images, "labels": labels, "test_labels": test_labels, "test_share": test_share}
+    if resume is not None:
+        if settings or overwrite or cache or out or any(value is not None for value in data.values()):
+            raise TagspreadError("--resume goes on with the run as it was started; give no other setting or data.")
+        if _already_finished(resume):
+            return
+        arguments = _of_run(resume)
+    else:
+        if images is None or labels is None or out is None:
+            raise TagspreadError("give the folder of images, --labels FILE and --out RUN; or --resume RUN.")
+        options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
+        arguments = data | settings | {"out": out, "cache": cache, "table_options": options}
+    how: dict[str, Any] = {"device": device, "overwrite": overwrite, "resume": resume is not None, "quiet": quiet}
+    with may_be_stopped("stopped and saved; go on with: tagspread train --resume {}"):
+        keep_better |= arguments.pop("keep_better", False)
+        run = run_train(tensorboard=tensorboard, keep_better=keep_better, **arguments, **how)
+    _tell(run)
+
+
+def _already_finished(folder: Path) -> bool:
+    """Say so if a run needs no going on with; its images need not be there for that."""
+    from tagspread.run.artefact import check_resumable
+    from tagspread.train.trainer import ALREADY, finished_run
+
+    check_resumable(folder)
+    if (run := finished_run(folder)) is None:
+        return False
+    say(ALREADY.format(folder))
+    _tell(run)
+    return True
+
+
+def _tell(run: Run) -> None:
+    """Say how good the tagger is, and whether the untagged images had a part in that."""
+    from tagspread.core.bootstrap import few_in_words
+    from tagspread.run.artefact import read_artefact
+    from tagspread.train.decision import decision_in_words
+    from tagspread.train.gain import gain_in_words
+
+    say(f"done: {run.path}")
+    facts = read_artefact(run.path).facts
+    say(decision_in_words(facts))
+    if (words := gain_in_words(run.metrics)) is not None:
+        say(words)
+    for part in ("test", "held_out"):
+        if part in run.metrics and run.metrics[part]["mAP"] is not None:
+            low, high = run.metrics[part]["interval_90"]
+            figure = f"mAP {100 * run.metrics[part]['mAP']:.1f} (90 % interval {100 * low:.1f} to {100 * high:.1f})"
+            say(f"{part} {figure}")
+            few = run.metrics[part].get("classes_with_few_positives", 0)  # which older runs do not say
+            if (words := few_in_words(few, len(facts["classes"]))) is not None:
+                say(f"note: {words}")
+    if "warning" in run.metrics:
+        say(f"note: {run.metrics['warning']}")
+
+
+def _of_run(folder: Path) -> dict[str, Any]:
+    """Return what a run was started with."""
+    from tagspread.run.folder import RunFolder
+
+    facts = RunFolder(folder).read_json("config.json")
+    if not facts["data"]:
+        raise TagspreadError(f"{folder} was started from Python with its own data; resume it there, with resume=True.")
+    return {
+        **facts["data"], **facts["settings"], "out": folder, "keep_better": facts.get("keep_better", False)
+    }  # fmt: skip

@@ -1,0 +1,58 @@
+"""The predictions for some images: tags, probabilities, and why an image could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FIXED = ("image", "tags", "error")
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """The tags and probabilities of some images.
+
+    Attributes:
+        images: what each image is called: its path, or its number.
+        classes: the tags there are.
+        probabilities: images x classes; NaN for an image that could not be read.
+        chosen: images x classes, true for the tags that were chosen.
+        errors: why an image could not be read; empty if it could.
+    """
+
+    images: list[str]
+    classes: tuple[str, ...]
+    probabilities: np.ndarray
+    chosen: np.ndarray
+    errors: list[str]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def tags(self) -> list[list[str]]:
+        """The chosen tags of each image, the most probable first."""
+        order = np.argsort(-self.probabilities, axis=1, kind="stable")
+        return [[self.classes[k] for k in row if on[k]] for row, on in zip(order.tolist(), self.chosen, strict=True)]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas frame: image, tags (a list), error, and a column of probabilities per class."""
+        import pandas as pd
+
+        frame = pd.DataFrame({"image": self.images, "tags": self.tags, "error": self.errors})
+        return pd.concat([frame, pd.DataFrame(self.probabilities, columns=column_names(self.classes))], axis=1)
+
+
+def column_names(classes: Sequence[str]) -> list[str]:
+    """Return the columns of the probabilities: the classes' names, told apart from the columns that are always there.
+
+    >>> column_names(["cat", "error"])
+    ['cat', 'error (class)']
+    """
+    return [f"{name} (class)" if name in FIXED else name for name in classes]

@@ -1,0 +1,97 @@
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import tagspread as ts
+from tagspread.predict.evaluation import ClassMetrics, decide_on_table
+from tagspread.report.class_rows import class_rows
+from tagspread.report.labeled import find_labeled
+from tagspread.report.page import write_report
+from tagspread.report.sentences import length, notes, sentences, tiles
+from tagspread.report.summary import summarize_run
+from tagspread.train.gain import gain_in_words
+
+
+def without_space(text):
+    return text.replace("\u00a0", " ")
+
+
+def test_without_images_the_figures_are_those_of_training(run):
+    summary: Any = summarize_run(run)
+    said = without_space(sentences(summary, None, [])[0])
+    low, high = summary.metrics["test"]["interval_90"]
+    assert f"{100 * summary.metrics['test']['mAP']:.1f} out of 100" in said
+    assert "40 test images" in said
+    assert f"(90 % interval {100 * low:.1f} to {100 * high:.1f})" in said
+    assert [tile.name for tile in tiles(summary, None, 60)] == ["mAP", "labeled", "untagged"]
+
+
+def test_nothing_measured_nothing_said(run):
+    summary = replace(summarize_run(run), metrics={}, log=[], unlabeled=None)
+    assert sentences(summary, None, []) == []
+    assert tiles(summary, None, None) == []
+
+
+def test_whether_the_unlabeled_helped_is_said_in_the_words_of_training(run):
+    summary: Any = summarize_run(run)
+    words = gain_in_words(summary.metrics)
+    assert without_space(sentences(summary, None, [])[-1]).lower() == f"{words}.".lower()
+    unknown = replace(summary, metrics={"gain": {"not_measured": "nothing was kept"}})
+    assert sentences(unknown, None, []) == []
+    assert notes(unknown, None, [])[0].endswith("is not known: nothing was kept.")
+
+
+def test_what_is_level_is_no_ranking(run):
+    summary: Any = summarize_run(run)
+    figures = ClassMetrics("", 1, 40, 1.0, None, None, 0.5, 1, 1.0, 1.0, 1.0)
+    rows = [
+        replace(row, measured=replace(figures, ap=ap))
+        for row, ap in zip(class_rows(summary, None, None), (1, 1, 1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.4), strict=True)
+    ]
+    names = [row.name for row in rows]
+    best = ", ".join(f"“{name}”" for name in names[:3])
+    weakest = f"“{names[9]}” (40.0) and 2 tags alike (50.0): “{names[8]}”, “{names[7]}”"
+    assert sentences(summary, None, rows)[-2] == f"It is best at 3 tags alike (100.0): {best}, weakest at {weakest}."
+    alike = [replace(row, measured=figures) for row in rows]
+    assert not any("best at" in said for said in sentences(summary, None, alike))
+
+
+def test_warnings_are_passed_on(run, drawn_y):
+    summary: Any = summarize_run(run)
+    summary = replace(summary, metrics={"warning": "chosen on the test part"})
+    few = drawn_y[:3]
+    rows = class_rows(summary, few, None)
+    said = notes(summary, None, rows)
+    assert said[0] == "Chosen on the test part."
+    assert any("Fewer than 5 labeled images carry" in note for note in said)
+
+
+def test_a_surprising_share_of_the_unlabeled_is_named(run):
+    summary: Any = summarize_run(run)
+    known: Any = find_labeled(summary)
+    rows: Any = class_rows(summary, known.trained.y, None)
+    assert not any(row.surprising for row in rows)  # CAP assigns what the labels say
+    low, high = rows[0].share_ends
+    for assigned, possible, surprising in (
+        (high + 0.01, high + 0.01, True),
+        (low - 0.01, low - 0.005, True),
+        (low - 0.01, low + 0.01, False),  # enough was left open
+    ):
+        assert replace(rows[0], assigned=assigned, possible=possible).surprising is surprising
+    odd = [replace(rows[0], assigned=1.0, possible=1.0), *rows[1:]]
+    assert any(rows[0].name in note for note in notes(summary, None, odd))
+
+
+def test_one_epoch_is_one_epoch(run):
+    summary = replace(summarize_run(run), log=[{"epoch": 0, "seconds": 3.0}])
+    assert length(summary) == "1 epoch in 3 s"
+    head = replace(summary, settings=summary.settings | {"mode": "head"})
+    assert length(head) == "a linear head fitted in 3 s"
+    assert length(replace(head, log=[{"epoch": 0, "seconds": 3.0, "pseudo_positives": 4}] * 2)) == "2 rounds in 6 s"
+
+
+def test_thresholds_chosen_on_the_same_images_are_mentioned(run, folder, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    tagger = ts.load(tmp_path / "run", device="cpu")
+    decide_on_table(tagger, folder / "test.csv")
+    assert "The thresholds were chosen on 40 of these 40 images" in write_report(tmp_path / "run").path.read_text()
