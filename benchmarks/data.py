@@ -20,7 +20,8 @@ from pathlib import Path
 
 from tagspread.data.datasets.coco import read_coco
 from tagspread.data.images.find import find_images
-from tagspread.data.tables.label_table import LabelTable, read_table
+from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.read import read_table
 
 COCO = {"train": (82_783, 82_081, 604_907), "val": (40_504, 40_137, 291_875)}  # pixels, annotated, annotations
 CATEGORIES = [k for k in range(1, 91) if k not in (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)]

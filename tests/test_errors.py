@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import tagspread as ts
 from tagspread.cli import app
 from tagspread.data.images.decode import UnreadableImage
-from tagspread.data.tables.label_table import read_table
+from tagspread.data.tables.read import read_table
 from tagspread.errors import Blank, Both, TagspreadError
 
 

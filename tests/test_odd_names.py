@@ -13,7 +13,8 @@ from PIL import Image
 
 import tagspread as ts
 from tagspread.data.datasets.digits import CLASSES, digit_canvases
-from tagspread.data.tables.label_table import LabelTable, read_table
+from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 from tagspread.predict.fill import fill_table
 from tagspread.run.pseudo_labels import read_pseudo_labels

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -222,3 +223,22 @@ def test_check_and_train_read_tables_alike(folder, tmp_path):
     assert "who" in bad.stdout
     done = run(folder, *options, "--out", tmp_path / "run", *QUICK, "--epochs", "1")
     assert done.returncode == 0, done.stderr
+
+
+def test_check_and_train_read_a_metadata_file_in_the_folder(folder, tmp_path):
+    train = tmp_path / "photos" / "train"
+    shutil.copytree(folder, train)
+    (train / "broken.png").unlink()
+    with (train / "labels.csv").open(newline="") as file:
+        entries = [{"file_name": row["image"], "tags": row["tags"].split("|")} for row in csv.DictReader(file)]
+    (train / "metadata.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    check = [sys.executable, "-m", "tagspread", "check", str(train.parent), "--labels", str(train / "metadata.jsonl")]
+    result = subprocess.run([*check, "--json"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    counts = json.loads(result.stdout)["counts"]
+    assert (counts["images"], counts["labeled"], counts["missing"]) == (120, 30, 0)
+    done = run(train.parent, "--labels", train, "--out", tmp_path / "run", *QUICK, "--epochs", "1")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "labels.json").read_text())["classes"] == sorted(
+        {tag for entry in entries for tag in entry["tags"]}
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tagspread.data.tables.label_table import read_table
+from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 from tagspread.linear.rounds import check_method
 from tagspread.methods import get_method
@@ -63,7 +63,7 @@ def train(
         test_labels: labels to evaluate on: a table (for a folder) or a matrix.
         test_images: images of that matrix.
         test_share: put this share of the labeled images aside to evaluate on, if you have no test set.
-        table_options: how to read the tables, see :func:`tagspread.data.tables.label_table.read_table`.
+        table_options: how to read the tables, see :func:`tagspread.data.tables.read.read_table`.
         preset: ``"default"`` (what works best) or ``"paper"``.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
         cache: folder for decoded images and features, for unlabeled sets larger than memory; a second run decodes

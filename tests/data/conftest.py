@@ -2,7 +2,7 @@
 
 import pytest
 
-from tagspread.data.tables.label_table import read_table
+from tagspread.data.tables.read import read_table
 
 LONG = "file,tags\na.jpg,sea|sand\nsub/b.jpg,sand\nc.jpg,\n"
 WIDE = "file,sea,sand\na.jpg,1,1\nsub/b.jpg,0,1\nc.jpg,,-1\n"

@@ -4,7 +4,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tagspread.data.tables.label_table import read_table
+from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 from tagspread.predict.fill import fill_table
 

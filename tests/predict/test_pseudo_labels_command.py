@@ -12,7 +12,7 @@ import tagspread as ts
 from tagspread import api
 from tagspread.cli import app
 from tagspread.data.datasets.digits import CLASSES, digit_canvases
-from tagspread.data.tables.label_table import read_table
+from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 
 QUICK: dict[str, Any] = {

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tagspread as ts
-from tagspread.data.tables.label_table import read_table
+from tagspread.data.tables.read import read_table
 from tagspread.report.labeled import find_labeled
 from tagspread.report.page import write_report
 from tagspread.report.summary import summarize_run

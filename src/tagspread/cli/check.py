@@ -13,7 +13,7 @@ from tagspread.cli.common import Delimiter, Ignore, ImageColumn, Outside, TagsCo
 def check(
     images: Annotated[Path, typer.Argument(help="Folder of images, tagged and untagged.")],
     labels: Annotated[
-        Path, typer.Option(help="CSV, TSV, Parquet or Label Studio export with the tags of some of them.")
+        Path, typer.Option(help="CSV, TSV, Parquet, JSON lines or Label Studio export with the tags of some.")
     ],
     test_labels: Annotated[Path | None, typer.Option(help="The same with tags to evaluate on.")] = None,
     delimiter: Delimiter = "|",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def train(
     images: Annotated[Path | None, typer.Argument(help="Folder of images, tagged and untagged.")] = None,
     labels: Annotated[
-        Path | None, typer.Option(help="CSV, TSV, Parquet or Label Studio export with the tags of some of them.")
+        Path | None, typer.Option(help="CSV, TSV, Parquet, JSON lines or Label Studio export with the tags of some.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the run.")] = None,
     test_labels: Annotated[Path | None, typer.Option(help="The same with tags to evaluate on.")] = None,

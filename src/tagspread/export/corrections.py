@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from tagspread.data.tables.label_table import read_table
+from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 from tagspread.run.folder import RunFolder
 

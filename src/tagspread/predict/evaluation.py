@@ -20,8 +20,8 @@ from tagspread.core.metrics import (
     mean_average_precision_interval,
     multilabel_report,
 )
-from tagspread.data.tables.label_table import LabelTable, read_table
-from tagspread.data.tables.options import read_alike
+from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.read import options_for_run, read_table
 from tagspread.errors import Blank, TagspreadError
 from tagspread.predict.tagger import Tagger
 from tagspread.run.artefact import update_artefact
@@ -107,7 +107,7 @@ def evaluate(
             to test on, or put aside with ``test_share``. Unknown entries count for nothing.
         images: the folder that the table's paths start from; by default the one that was trained on.
         table_options: how to read the table, see
-            :func:`~tagspread.data.tables.label_table.read_table`; tags are separated as in the
+            :func:`~tagspread.data.tables.read.read_table`; tags are separated as in the
             run's own table, if they do not say.
         samples: how often the images are drawn anew for the intervals.
         progress: called with (done, total).
@@ -174,7 +174,7 @@ def open_table(
                 f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
             )
     own = RunFolder(tagger.artefact.path).table_options
-    return read_table(labels, images, **read_alike(Path(labels), own, table_options))
+    return read_table(labels, images, **options_for_run(Path(labels), own, table_options))
 
 
 def own_test_part(tagger: Tagger, images: str | Path | None = None) -> tuple[LabelTable, str]:

@@ -16,11 +16,14 @@ from typing import Any, cast
 import numpy as np
 
 from tagspread.data.images.find import find_images
-from tagspread.data.tables.columns import Shape, find_shape, wanted
+from tagspread.data.tables.cells import VALUES
+from tagspread.data.tables.columns import SAMPLE, Columns, find_columns
+from tagspread.data.tables.delimited import check_kind, header_of, lines_of, separator_of
+from tagspread.data.tables.image_names import NameRule, Source
 from tagspread.data.tables.label_table import written_name
-from tagspread.data.tables.options import read_alike
-from tagspread.data.tables.read import SAMPLE, check_kind, header_of, lines_of, separator_of
-from tagspread.data.tables.rows import DELIMITERS, VALUES, NameRule, Source
+from tagspread.data.tables.layouts import DELIMITERS
+from tagspread.data.tables.options import TableOptions
+from tagspread.data.tables.read import options_for_run
 from tagspread.errors import TagspreadError
 from tagspread.predict.tables import check_delimiter, check_output, in_one_motion
 from tagspread.predict.tagger import Tagger
@@ -48,7 +51,7 @@ class _Table:
     header: list[str]
     rows: list[list[str]]
     names: list[str]
-    shape: Shape
+    columns: Columns
     separator: str
     delimiter: str
 
@@ -69,7 +72,7 @@ def fill_table(
 
     Args:
         tagger: who fills them.
-        table: a CSV or TSV file as :func:`~tagspread.data.tables.label_table.read_table` reads it.
+        table: a CSV or TSV file as :func:`~tagspread.data.tables.read.read_table` reads it.
         images: the folder that its paths start from.
         out: a new file, of the same kind.
         overwrite: replace a file that is there; never the table itself.
@@ -81,8 +84,8 @@ def fill_table(
     check_output(out, overwrite, SUFFIXES)
     if out.exists() and out.samefile(table):
         raise TagspreadError(f"{out} is the table itself; give another file, so that nothing of yours is lost.")
-    read = _read(table, images, read_alike(table, RunFolder(tagger.artefact.path).table_options, options or {}))
-    if read.shape.tags is not None:
+    read = _read(table, images, options_for_run(table, RunFolder(tagger.artefact.path).table_options, options or {}))
+    if read.columns.tags is not None:
         _check_tags(table, read, tagger.classes)
     filled, columns = _columns(tagger, read)
     open_rows = _open_rows(read, columns, blank)
@@ -100,7 +103,7 @@ def fill_table(
                 filled.cells += _fill(read, read.rows[open_rows[place]], columns, tags, chosen)
             else:
                 row = [""] * len(read.header)
-                row[read.shape.image] = new_names[place - len(open_rows)]
+                row[read.columns.image] = new_names[place - len(open_rows)]
                 _fill(read, row, columns, tags, chosen)
                 read.rows.append(row)
                 filled.rows += 1
@@ -129,16 +132,11 @@ def _read(table: Path, images: Path, options: dict[str, Any]) -> _Table:
     if not numbered:
         raise TagspreadError(f"{table} has no rows below its header line.")
     rows = [row for _, row in numbered]
-    columns = wanted(
-        options.get("image_column"),
-        options.get("tags_column"),
-        options.get("layout", "auto"),
-        options.get("ignore", ()),
-    )
-    shape = find_shape(header, rows[:SAMPLE], columns, str(table))
-    rule = NameRule(images, Source(str(table), "line"), options.get("allow_outside", False))
-    names = [rule(row[shape.image], number) for number, row in numbered]
-    return _Table(header, rows, names, shape, separator, options.get("delimiter") or "|")
+    how_to_read = TableOptions(**options)
+    columns = find_columns(header, rows[:SAMPLE], how_to_read, str(table))
+    rule = NameRule(images, Source(str(table), "line"), how_to_read.allow_outside)
+    names = [rule(row[columns.image], number) for number, row in numbered]
+    return _Table(header, rows, names, columns, separator, how_to_read.delimiter or "|")
 
 
 def _check_tags(table: Path, read: _Table, classes: tuple[str, ...]) -> None:
@@ -146,7 +144,7 @@ def _check_tags(table: Path, read: _Table, classes: tuple[str, ...]) -> None:
     check_delimiter(classes, read.delimiter)
     known = set(classes)
     for row in read.rows:
-        for tag in row[cast(int, read.shape.tags)].split(read.delimiter):
+        for tag in row[cast(int, read.columns.tags)].split(read.delimiter):
             for other in DELIMITERS:
                 if other in tag and tag.strip() not in known and known.issuperset(map(str.strip, tag.split(other))):
                     raise TagspreadError(
@@ -172,9 +170,9 @@ def _unnamed(read: _Table, table: Path, images: Path) -> list[Path]:
 def _columns(tagger: Tagger, read: _Table) -> tuple[Filled, dict[int, int]]:
     """Return which of the table's columns is which of the tagger's classes."""
     place = {name: k for k, name in enumerate(tagger.classes)}
-    tags = {k: read.header[k] for k in read.shape.columns}
+    tags = {k: read.header[k] for k in read.columns.classes}
     columns = {k: place[name] for k, name in tags.items() if name in place}
-    if read.shape.tags is not None:
+    if read.columns.tags is not None:
         return Filled(), {}
     if not columns:
         known = ", ".join(tagger.classes[:8]) + (", ..." if len(tagger.classes) > 8 else "")
@@ -189,19 +187,19 @@ def _columns(tagger: Tagger, read: _Table) -> tuple[Filled, dict[int, int]]:
 
 def _open_rows(read: _Table, columns: dict[int, int], blank: bool) -> list[int]:
     """Return the rows that have gaps."""
-    if read.shape.tags is None:
+    if read.columns.tags is None:
         return [at for at, row in enumerate(read.rows) if any(VALUES.get(row[k].strip()) == -1 for k in columns)]
     if not blank:
         return []
-    tags = read.shape.tags
+    tags = read.columns.tags
     tagged = {name for name, row in zip(read.names, read.rows, strict=True) if row[tags].strip()}
     return [at for at, row in enumerate(read.rows) if not row[tags].strip() and read.names[at] not in tagged]
 
 
 def _fill(read: _Table, row: list[str], columns: dict[int, int], tags: list[str], chosen: np.ndarray) -> int:
     """Fill the gaps of a row, and nothing else; return how many there were."""
-    if read.shape.tags is not None:
-        row[read.shape.tags] = read.delimiter.join(tags)
+    if read.columns.tags is not None:
+        row[read.columns.tags] = read.delimiter.join(tags)
         return 1
     gaps = [k for k in columns if VALUES.get(row[k].strip()) == -1]
     for k in gaps:

@@ -70,7 +70,7 @@ def write_report(
         out: a new file ending in ``.html``; else ``report.html`` in the run's folder, where an older one is replaced.
         labels: a table of labeled images to judge by, instead of the run's own test images.
         images: the folder that its paths start from.
-        table_options: how to read the table, see :func:`~tagspread.data.tables.label_table.read_table`; by default as
+        table_options: how to read the table, see :func:`~tagspread.data.tables.read.read_table`; by default as
             the run's own.
         show_images: let the tagger look at images and show some; else only what the folder tells by itself.
         device: where the tagger runs.

@@ -10,8 +10,8 @@ import numpy as np
 
 from tagspread.data.images.decode import decode_all
 from tagspread.data.images.store import TensorStore
-from tagspread.data.tables.label_table import LabelTable, read_table
-from tagspread.data.tables.options import read_alike
+from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.read import options_for_run, read_table
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS, get_method
 from tagspread.progress import Watcher
@@ -78,7 +78,7 @@ def read_for_run(
 ) -> LabelTable:
     """Read a table as the run reads its own, or as options say and, where they are silent, like its own."""
     own = data.get("table_options") or {}
-    table = read_table(file, root, **(own if options is None else read_alike(file, own, options)))
+    table = read_table(file, root, **(own if options is None else options_for_run(file, own, options)))
     return LabelTable(table.paths, classes, table.aligned(classes, str(file)))
 
 

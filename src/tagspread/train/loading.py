@@ -16,7 +16,7 @@ from tagspread.data.images.decode import Broken
 from tagspread.data.images.find import find_images
 from tagspread.data.images.store import Store, TensorStore, open_store
 from tagspread.data.split import hold_out
-from tagspread.data.tables.label_table import read_table
+from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 from tagspread.progress import Watcher
 from tagspread.train.dataset import Dataset

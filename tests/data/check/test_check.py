@@ -11,7 +11,8 @@ from rich.console import Console
 from tagspread.data.check.labels import similar_names
 from tagspread.data.check.report import CheckReport, Place, Problem, render
 from tagspread.data.check.run import check_dataset, run_check
-from tagspread.data.tables.label_table import LabelTable, read_table
+from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 
 

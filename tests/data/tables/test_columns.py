@@ -2,7 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tagspread.data.tables.label_table import LabelTable, read_table
+from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 from tests.data.conftest import LONG, WIDE
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tagspread.data.tables.label_table import read_table
+from tagspread.data.tables.read import read_table
 
 
 @pytest.fixture

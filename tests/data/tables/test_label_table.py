@@ -2,14 +2,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tagspread.data.tables.label_table import LabelTable, read_table
+from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.paths import Paths, PathsWriter
+from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 
 
@@ -192,14 +194,15 @@ def test_frames():
     assert (found.classes, found.y.tolist()) == (("x", "7", "z"), [[1, 0, 1], [-1, -1, -1]])
     assert found.paths[0] == Path("top/a.jpg")
     assert found.to_frame().isna().sum().to_dict() == {"image": 0, "x": 1, "7": 1, "z": 1}
-    for bad, options, words in [
+    cases: list[tuple[Any, dict[str, Any], str]] = [
         (frame, {"ignore": ["size"], "images": "top"}, "frame row 1 names '/b.jpg', which leads out"),
         (frame, {}, "and also 'size'"),
         (wide.assign(x=[2, float("inf")]), {}, "frame row 0, column 'x' holds '2'"),
         (wide.iloc[:0], {}, "frame has no rows"),
         (wide[["path"]], {}, "frame has 1 columns"),
         (pd.concat([wide, wide]), {}, "frame row 2 names a.jpg again, after row 0"),
-    ]:
+    ]
+    for bad, options, words in cases:
         with pytest.raises(TagspreadError, match=words):
             LabelTable.from_frame(bad, None, **options)
     with pytest.raises(TagspreadError, match="a class is called 'image'"):
@@ -209,7 +212,7 @@ def test_frames():
 def test_without_pandas(tmp_path):
     (tmp_path / "labels.csv").write_text("file,tags\na,x\n")
     code = "import sys; sys.modules['pandas'] = None\n"
-    code += "from tagspread.data.tables.label_table import read_table; import tagspread.data.tables.hf_folder\n"
+    code += "from tagspread.data.tables.read import read_table\n"
     code += "table = read_table('labels.csv', ''); print(table.classes)\n"
     code += "try: table.to_frame()\nexcept ValueError as error: print(error)"
     said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout

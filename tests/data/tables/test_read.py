@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tagspread.data.tables.label_table import LabelTable, read_table
+from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 from tests.data.conftest import LONG, WIDE
 
@@ -196,7 +197,7 @@ def test_many_lines_of_one_image(read):
 
 
 def test_a_column_of_sentences(read, monkeypatch):
-    monkeypatch.setattr("tagspread.data.tables.rows.MOST_TAGS", 3)
+    monkeypatch.setattr("tagspread.data.tables.layouts.MOST_TAGS", 3)
     with pytest.raises(TagspreadError, match="line 5 brings more than 3 different tags"):
         read("file,tags\n" + "".join(f"{k}.jpg,t{k}\n" for k in range(5)))
 

@@ -13,7 +13,8 @@ from tagspread.data.check.images import Inventory, check_copies, check_files, ta
 from tagspread.data.check.labels import check_labels, class_facts
 from tagspread.data.check.report import CheckReport, Problem, render
 from tagspread.data.images.decode import Progress
-from tagspread.data.tables.label_table import LabelTable, read_table
+from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 from tagspread.progress import Watcher
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tagspread.data.tables.image_names import NameRule, Source
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.paths import PathsWriter
-from tagspread.data.tables.rows import NameRule, Source
 from tagspread.errors import TagspreadError
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from tagspread.data.tables.image_names import NameRule, Source
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.paths import PathsWriter
-from tagspread.data.tables.rows import NameRule, Source
 from tagspread.errors import TagspreadError, check_choice
 
 SPLITS = {"train": ("Train", "train"), "val": ("Test", "val"), "test": ("Test", "val")}

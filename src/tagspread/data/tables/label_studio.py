@@ -16,9 +16,10 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from tagspread.data.tables.columns import WHICH, Wanted, looks_like_image
-from tagspread.data.tables.label_table import TAG_COLUMNS, LabelTable
-from tagspread.data.tables.rows import NameRule, Source
+from tagspread.data.tables.columns import TAG_COLUMNS, WHICH
+from tagspread.data.tables.image_names import NameRule, Source, looks_like_image
+from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.options import TableOptions
 from tagspread.errors import TagspreadError
 
 OWN = frozenset(
@@ -54,7 +55,7 @@ def is_export(header: Sequence[str]) -> bool:
     return {"annotation_id", "annotator", "lead_time"} <= set(header)
 
 
-def read_json(source: Path, images: Path, options: Wanted, allow_outside: bool) -> LabelTable:
+def read_json(source: Path, images: Path, options: TableOptions) -> LabelTable:
     """Read an export as JSON or JSON-MIN; the options of columns name keys of the tasks."""
     try:
         tasks = json.loads(source.read_text(encoding="utf-8-sig"))
@@ -74,7 +75,7 @@ def read_json(source: Path, images: Path, options: Wanted, allow_outside: bool) 
             f"{source} holds no annotations; import it into Label Studio, correct and submit what you find there, and "
             "export as JSON."
         )
-    return _table(answers, where, images, options, allow_outside)
+    return _table(answers, where, images, options)
 
 
 def read_rows(
@@ -82,8 +83,7 @@ def read_rows(
     images: Path,
     header: list[str],
     lines: Iterable[tuple[int, list[str]]],
-    options: Wanted,
-    outside: bool,
+    options: TableOptions,
 ) -> LabelTable:
     """Read an export as CSV or TSV, below its header."""
     where = Source(str(source), "line")
@@ -92,10 +92,10 @@ def read_rows(
         if len(cells) != len(header):
             raise TagspreadError(f"{where.at(number)} has {len(cells)} cells, its header {len(header)}.")
         rows.append((number, dict(zip(header, cells, strict=True))))
-    return _table(_of_rows(rows, header, where, options), where, images, options, outside)
+    return _table(_of_rows(rows, header, where, options), where, images, options)
 
 
-def _of_tasks(tasks: list[dict[str, Any]], where: Source, options: Wanted) -> Iterator[Answer]:
+def _of_tasks(tasks: list[dict[str, Any]], where: Source, options: TableOptions) -> Iterator[Answer]:
     """Yield the answers of a full JSON export: tasks, each with its annotations, each with its results."""
     asked: dict[str, None] = {}
     for number, task in enumerate(tasks, 1):
@@ -120,7 +120,7 @@ def _of_tasks(tasks: list[dict[str, Any]], where: Source, options: Wanted) -> It
 
 
 def _of_rows(
-    rows: list[tuple[int, dict[str, Any]]], header: list[str], where: Source, options: Wanted
+    rows: list[tuple[int, dict[str, Any]]], header: list[str], where: Source, options: TableOptions
 ) -> Iterator[Answer]:
     """Yield the answers of a flat export: a row per annotation, a column per question."""
     column = _tags_column(rows, header, where, options)
@@ -129,16 +129,16 @@ def _of_rows(
             yield Answer(number, row, frozenset(_choices(row.get(column), where, number)))
 
 
-def _tags_column(rows: list[tuple[int, dict[str, Any]]], header: list[str], where: Source, options: Wanted) -> str:
+def _tags_column(
+    rows: list[tuple[int, dict[str, Any]]], header: list[str], where: Source, options: TableOptions
+) -> str:
     if options.tags_column is not None:
         if options.tags_column not in header:
             raise TagspreadError(f"@tags_column: {where.name} has no column {options.tags_column!r}.", tags_column=...)
         return options.tags_column
     sample = [row for _, row in rows[:200]]
     images = {key for key in header if any(_is_address(row.get(key)) for row in sample)}
-    rest = [
-        key for key in header if key not in OWN | images | {options.image_column} and key not in (options.ignore or ())
-    ]
+    rest = [key for key in header if key not in OWN | images | {options.image_column} and key not in options.ignored]
     named = [key for key in rest if key.lower() in TAG_COLUMNS]
     if len(found := named or rest) != 1:
         listed = ", ".join(map(repr, found)) or "none is left"
@@ -184,7 +184,7 @@ def _path(address: str) -> str:
     return unquote(found, errors="surrogateescape")  # as pseudo_labels/exports.py quotes
 
 
-def _image(answer: Answer, where: Source, images: Path, options: Wanted) -> str:
+def _image(answer: Answer, where: Source, images: Path, options: TableOptions) -> str:
     """Return the image's name: the one that tagspread gave it, or what its address leads to."""
     data, key = answer.data, options.image_column
     if key is None:
@@ -198,8 +198,8 @@ def _image(answer: Answer, where: Source, images: Path, options: Wanted) -> str:
     return _below(images, data[key])
 
 
-def _table(answers: Iterable[Answer], where: Source, images: Path, options: Wanted, allow_outside: bool) -> LabelTable:
-    rule = NameRule(images, where, allow_outside)
+def _table(answers: Iterable[Answer], where: Source, images: Path, options: TableOptions) -> LabelTable:
+    rule = NameRule(images, where, options.allow_outside)
     said: dict[str, list[frozenset[str]]] = {}
     for answer in answers:
         name = rule(_image(answer, where, images, options), answer.number)

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tagspread.data.tables.columns import TAG_COLUMNS
+from tagspread.data.tables.frame import import_pandas, labels_of_frame
+from tagspread.data.tables.image_names import Source
+from tagspread.data.tables.options import TableOptions
 from tagspread.data.tables.paths import Paths
 from tagspread.errors import TagspreadError, did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TAG_COLUMNS = ("tags", "labels", "tag", "label")  # names under which a column holds lists of tags
 CELLS = {1: "1", 0: "0", -1: ""}
 
 
@@ -107,10 +110,35 @@ class LabelTable:
         return LabelTable(chosen, self.classes, self.y[wanted], self.unlisted)
 
     def merge(self, other: LabelTable) -> LabelTable:
-        """Return both tables in one: see :func:`tagspread.data.tables.merge.merge`."""
-        from tagspread.data.tables.merge import merge
+        """Return the rows of both, the classes of both; an image in both gets one row with what either knows.
 
-        return merge(self, other)
+        In the rows of a table, a class that it does not have is what its ``unlisted`` says.
+
+        Raises:
+            TagspreadError: one table says 1 and the other 0 of the same image and class, or names an image twice.
+        """
+        classes = self.classes + tuple(name for name in other.classes if name not in set(self.classes))
+        row_of: dict[Path, int] = {}
+        own_rows, other_rows = (
+            np.array([row_of.setdefault(path, len(row_of)) for path in table.paths], dtype=np.int64)
+            for table in (self, other)
+        )
+        for table, rows in ((self, own_rows), (other, other_rows)):
+            unique, first = np.unique(rows, return_index=True)
+            if len(unique) < len(rows):
+                again = table.paths[int(np.setdiff1d(np.arange(len(rows)), first)[0])]
+                raise TagspreadError(f"{again} is in the same table twice; unite its rows first.")
+        y = np.full((len(row_of), len(classes)), -1, np.int8)
+        y[own_rows] = self.aligned(classes, "the first table")
+        before, added = y[other_rows], other.aligned(classes, "the second table")
+        if len(clash := np.argwhere((before >= 0) & (added >= 0) & (before != added))):
+            row, column = clash[0]
+            raise TagspreadError(
+                f"{other.paths[int(row)]}: {classes[column]!r} is {before[row, column]} in one table and "
+                f"{added[row, column]} in the other ({len(clash):,} such labels in all); correct one of them."
+            )
+        y[other_rows] = np.where(added >= 0, added, before)
+        return LabelTable(tuple(row_of), classes, y, self.unlisted if self.unlisted == other.unlisted else -1)
 
     def write(self, file: str | Path, images: str | Path | None = None, *, overwrite: bool = False) -> None:
         """Write a wide CSV file for :func:`read_table`, with blanks for unknown.
@@ -140,17 +168,48 @@ class LabelTable:
             fresh.unlink(missing_ok=True)
 
     def to_frame(self, image_column: str = "image") -> pd.DataFrame:
-        """Return a pandas frame: the paths as text, then a nullable integer column per class."""
-        from tagspread.data.tables.frame import to_frame
-
-        return to_frame(self, image_column)
+        """Return a data frame: the paths as text, then a nullable integer column (``Int8``) per class."""
+        pandas = import_pandas()
+        if image_column in self.classes:
+            raise TagspreadError(
+                f"a class is called {image_column!r}, as the images' column; give another image_column."
+            )
+        values = {
+            name: pandas.arrays.IntegerArray(np.maximum(column, 0), column < 0)
+            for name, column in zip(self.classes, self.y.T, strict=True)
+        }
+        frame: pd.DataFrame = pandas.DataFrame({image_column: [str(path) for path in self.paths], **values})
+        return frame
 
     @classmethod
-    def from_frame(cls, frame: pd.DataFrame, image_column: str | None = None, **options: object) -> LabelTable:
-        """Return the table of a pandas frame; options are those of :func:`tagspread.data.tables.frame.from_frame`."""
-        from tagspread.data.tables.frame import from_frame
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        image_column: str | None = None,
+        *,
+        tags_column: str | None = None,
+        images: str | Path | None = None,
+        delimiter: str | None = "|",
+        layout: str = "auto",
+        ignore: str | Iterable[str] = (),
+        allow_outside: bool = False,
+    ) -> LabelTable:
+        """Return the table of a data frame, long or wide as in ``read_table``; lists of tags may be lists or text.
 
-        return from_frame(frame, image_column, **options)  # type: ignore[arg-type]
+        Args:
+            frame: images and their tags. In the wide layout missing values and -1 are unknown; in the long one a
+                missing list is one without tags, as a blank in a CSV file is, which pandas reads as missing.
+            image_column: the column with the images.
+            tags_column: the column with lists of tags.
+            images: the folder that paths start from, which they must not leave; without, paths are taken as they are.
+            delimiter: what separates tags in text.
+            layout: ``"long"``, ``"wide"`` or ``"auto"``.
+            ignore: columns that are about something else, or ``"all"``.
+            allow_outside: accept paths that leave ``images``.
+        """
+        outside = allow_outside or images is None
+        options = TableOptions(delimiter, image_column, tags_column, layout, ignore, outside)
+        return cls(*labels_of_frame(frame, Source("frame", "row"), Path(images or ""), options))
 
 
 def written_name(path: Path, images: str | Path | None) -> str:
@@ -166,36 +225,3 @@ def written_name(path: Path, images: str | Path | None) -> str:
     except UnicodeEncodeError:
         raise TagspreadError(f"the name {name!r} is not UTF-8, which a CSV file is; rename the file.") from None
     return name
-
-
-def read_table(
-    file: str | Path,
-    images: str | Path,
-    delimiter: str | None = "|",
-    *,
-    image_column: str | None = None,
-    tags_column: str | None = None,
-    layout: str = "auto",
-    ignore: str | Iterable[str] = (),
-    allow_outside: bool = False,
-) -> LabelTable:
-    """Read a CSV, TSV or Parquet file of labels; paths in it are relative to ``images``.
-
-    Two shapes are read. Long: one column with the image, one with its tags (``beach.jpg,sea|sand``); a tag that is
-    not listed is absent, and a image on several lines carries the tags of all of them. Wide: one column with the
-    image, one per tag, 1, 0 or blank for unknown; a image has one line.
-
-    Args:
-        file: the table, with a header line: ``.csv`` (commas, semicolons or tabs), ``.tsv`` or ``.txt`` (tabs),
-            ``.parquet``; or what Label Studio exports, as ``.json`` or ``.csv``.
-        images: the folder the paths start from.
-        delimiter: what separates tags in the long shape; None if each cell is one tag.
-        image_column: the column with the images; else the first that holds names of image files, or the first.
-        tags_column: the column with lists of tags; else one called tags, labels, tag or label.
-        layout: ``"long"``, ``"wide"`` or ``"auto"``: long if there is a column of tags.
-        ignore: columns that are about something else, or ``"all"`` for all that are.
-        allow_outside: accept paths that are absolute or have ``..`` in them.
-    """
-    from tagspread.data.tables.read import read
-
-    return read(Path(file), Path(images), delimiter, image_column, tags_column, layout, ignore, allow_outside)

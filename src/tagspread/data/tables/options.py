@@ -1,44 +1,49 @@
-"""How to read a table that belongs to a run: like the one that it was trained on, as far as the two are alike."""
+"""Options of reading a table: which column holds what, what separates tags, which paths are allowed."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from tagspread.data.tables.read import header_of, lines_of, separator_of
-from tagspread.errors import TagspreadError
+from tagspread.errors import TagspreadError, check_choice
+
+LAYOUTS = ("auto", "long", "wide")
 
 
-def read_alike(file: Path, own: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Return options of ``read_table``: those given; where they are silent, the run's own for columns that are there.
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table is read; the fields are the options of :func:`tagspread.data.tables.read.read_table`.
 
-    Args:
-        file: the table.
-        own: options that the run's table was read with.
-        given: what the user says about this one.
+    >>> TableOptions(ignore="width").ignored
+    ('width',)
     """
-    there = _columns(file)
-    said = {name: value for name, value in given.items() if value is not None or name == "delimiter"}
-    options = {name: own[name] for name in ("image_column", "tags_column") if own.get(name) in there}
-    if said.get("layout") == "wide":
-        options.pop("tags_column", None)
-    if ignored := own.get("ignore"):
-        names = [ignored] if isinstance(ignored, str) else list(ignored)
-        options["ignore"] = "all" if ignored == "all" else [name for name in names if name in there]
-    if not said.get("ignore"):
-        said.pop("ignore", None)
-    always = {name: own[name] for name in ("delimiter", "allow_outside") if name in own}
-    return {"delimiter": "|"} | always | options | said
 
+    delimiter: str | None = "|"
+    image_column: str | None = None
+    tags_column: str | None = None
+    layout: str = "auto"
+    ignore: str | Iterable[str] = ()
+    allow_outside: bool = False
 
-def _columns(file: Path) -> list[str]:
-    """Return the names of a table's columns; none if that is not to be told, which is said when it is read."""
-    try:
-        if file.suffix.lower() == ".parquet":
-            import pyarrow.parquet  # type: ignore[import-untyped]
+    def __post_init__(self) -> None:
+        check_choice("layout", self.layout, LAYOUTS)
+        if self.tags_column is not None and self.layout == "wide":
+            raise TagspreadError(
+                f"tags_column is {self.tags_column!r}, but layout is 'wide', which has none; leave one out."
+            )
+        if self.delimiter == "":
+            raise TagspreadError("delimiter is empty; give what separates tags, or None if each cell is one tag.")
+        if not isinstance(self.ignore, str):
+            object.__setattr__(self, "ignore", tuple(self.ignore))
 
-            return list(pyarrow.parquet.read_schema(file).names)
-        separator = separator_of(file)
-        return header_of(file, next(lines_of(file, separator), None), separator)
-    except (TagspreadError, OSError, ValueError, ImportError):
-        return []
+    @property
+    def ignores_others(self) -> bool:
+        """Whether every column that holds no tags is ignored."""
+        return self.ignore == "all"
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The columns that are ignored by name."""
+        if isinstance(self.ignore, str):
+            return () if self.ignores_others else (self.ignore,)
+        return tuple(self.ignore)

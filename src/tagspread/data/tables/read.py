@@ -1,176 +1,135 @@
-"""Label files on disk: their kind, their separator, their lines."""
+"""Read a table of labels: the file's name says which kind it is, its columns say the rest."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from tagspread.data.tables import label_studio
-from tagspread.data.tables.columns import Shape, Wanted, find_shape, looks_like_image, wanted
+from tagspread.data.tables.columns import SAMPLE, find_columns
+from tagspread.data.tables.delimited import cells_of, check_kind, header_of, lines_of, separator_of
+from tagspread.data.tables.frame import labels_of_frame, read_parquet
+from tagspread.data.tables.image_names import Source
+from tagspread.data.tables.json_lines import read_json_lines
 from tagspread.data.tables.label_table import LabelTable
-from tagspread.data.tables.rows import LongRows, NameRule, Source, WideRows
+from tagspread.data.tables.layouts import collect_labels
+from tagspread.data.tables.options import TableOptions
 from tagspread.errors import TagspreadError
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".json")
-PSEUDO_LABEL_COLUMNS = (
-    "image",
-    "tag",
-    "target",
-    "score",
-    "rank",
-    "flips",
-)  # of what a run writes about its unlabeled set
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-SAMPLE = 200  # rows that are looked at before it is decided which column is what
-MAGIC = {
-    b"PK\x03\x04": "a ZIP archive or an Excel workbook; unpack it, or save the sheet as CSV",
-    b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the sheet as CSV",
-    b"\x1f\x8b": "packed with gzip; unpack it first",
-    b"PAR1": "a Parquet file; let its name end in .parquet",
-    b"\xff\xd8\xff": "a JPEG image; give the file with the labels",
-    b"\x89PNG": "a PNG image; give the file with the labels",
-    b"%PDF": "a PDF document; save the table as CSV",
-    b"\xff\xfe": "is not a CSV file in UTF-8 but in UTF-16; save it as UTF-8",
-    b"\xfe\xff": "is not a CSV file in UTF-8 but in UTF-16; save it as UTF-8",
-}
-
-Row = tuple[int, list[str]]
+SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".json", ".jsonl")
+METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")  # beside images, for Hugging Face datasets
+PSEUDO_LABEL_COLUMNS = ("image", "tag", "target", "score", "rank", "flips")  # of what a run writes
 
 
-def read(
-    source: Path, images: Path, delimiter: str | None, image_column: str | None, tags_column: str | None, layout: str,
-    ignore: str | Iterable[str], allow_outside: bool,
-) -> LabelTable:  # fmt: skip
-    """Do what ``read_table`` says."""
-    options = wanted(image_column, tags_column, layout, ignore)
-    if delimiter == "":
-        raise TagspreadError("delimiter is empty; give what separates tags, or None if each cell is one tag.")
+def read_table(
+    file: str | Path,
+    images: str | Path,
+    delimiter: str | None = "|",
+    *,
+    image_column: str | None = None,
+    tags_column: str | None = None,
+    layout: str = "auto",
+    ignore: str | Iterable[str] = (),
+    allow_outside: bool = False,
+) -> LabelTable:
+    """Read a table of labels; paths in it are relative to ``images``.
+
+    Two layouts are read. Long: one column with the image, one with its tags (``beach.jpg,sea|sand``); a tag that is
+    not listed is absent, and an image on several lines carries the tags of all of them. Wide: one column with the
+    image, one per tag, 1, 0 or blank for unknown; an image has one line.
+
+    Args:
+        file: the table, with a header line: ``.csv`` (commas, semicolons or tabs), ``.tsv`` or ``.txt`` (tabs),
+            ``.parquet``; ``.jsonl`` with an object per image; what Label Studio exports, as ``.json`` or ``.csv``; or
+            a folder with ``metadata.csv``, ``metadata.jsonl`` or ``metadata.parquet``.
+        images: the folder the paths start from. The paths of a metadata file below it start from its own folder.
+        delimiter: what separates tags in the long layout; None if each cell is one tag.
+        image_column: the column with the images; else the first that holds names of image files, or the first.
+        tags_column: the column with lists of tags; else one called tags, labels, tag or label.
+        layout: ``"long"``, ``"wide"`` or ``"auto"``: long if there is a column of tags.
+        ignore: columns that are about something else, or ``"all"`` for all that are.
+        allow_outside: accept paths that are absolute or have ``..`` in them.
+    """
+    options = TableOptions(delimiter, image_column, tags_column, layout, ignore, allow_outside)
+    source, folder = _metadata_file(Path(file)), Path(images)
+    if source.name in METADATA and source.absolute().is_relative_to(folder.absolute()):
+        folder = source.parent
     suffix = source.suffix.lower()
     if suffix and suffix not in SUFFIXES:
         raise TagspreadError(f"{source} ends in {suffix}; these are read: {', '.join(SUFFIXES)}.")
     check_kind(source, b"PAR1" if suffix == ".parquet" else None)
     if suffix == ".parquet":
-        from tagspread.data.tables.frame import read_parquet
-
-        return read_parquet(source, images, delimiter, options, allow_outside)
+        return LabelTable(*labels_of_frame(read_parquet(source), Source(str(source), "row"), folder, options))
     if suffix == ".json":
-        return label_studio.read_json(source, images, options, allow_outside)
-    separator = separator_of(source)
-    lines = lines_of(source, separator)
-    header = header_of(source, next(lines, None), separator)
+        return label_studio.read_json(source, folder, options)
+    if suffix == ".jsonl":
+        return read_json_lines(source, folder, options)
+    return _read_delimited(source, folder, options)
+
+
+def options_for_run(file: Path, own: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options for a table that is used with a run: those given, else the run's own where they apply.
+
+    Args:
+        file: the table.
+        own: options that the run's table was read with; those about columns apply if this table has the columns.
+        given: what the user says about this table.
+    """
+    header = _header(file)
+    said = {name: value for name, value in given.items() if value is not None or name == "delimiter"}
+    options = {name: own[name] for name in ("image_column", "tags_column") if own.get(name) in header}
+    if said.get("layout") == "wide":
+        options.pop("tags_column", None)
+    if ignored := own.get("ignore"):
+        names = [ignored] if isinstance(ignored, str) else list(ignored)
+        options["ignore"] = "all" if ignored == "all" else [name for name in names if name in header]
+    if not said.get("ignore"):
+        said.pop("ignore", None)
+    always = {name: own[name] for name in ("delimiter", "allow_outside") if name in own}
+    return {"delimiter": "|"} | always | options | said
+
+
+def _metadata_file(file: Path) -> Path:
+    """Return the metadata file of a folder, or the file itself."""
+    if not file.is_dir():
+        return file
+    there = [name for name in METADATA if (file / name).is_file()]
+    if len(there) != 1:
+        what = " and ".join(there) if there else f"none of {', '.join(METADATA)}"
+        raise TagspreadError(f"{file} cannot be read as a table: it has {what}; give the file with the labels.")
+    return file / there[0]
+
+
+def _read_delimited(file: Path, folder: Path, options: TableOptions) -> LabelTable:
+    separator = separator_of(file)
+    lines = lines_of(file, separator)
+    header = header_of(file, next(lines, None), separator)
     if label_studio.is_export(header):
-        return label_studio.read_rows(source, images, header, lines, options, allow_outside)
+        return label_studio.read_rows(file, folder, header, lines, options)
     if tuple(header) == PSEUDO_LABEL_COLUMNS:
         raise TagspreadError(
-            f"{source} is what a run took its untagged images for, not labels that a person gave; correct it in "
+            f"{file} is what a run took its untagged images for, not labels that a person gave; correct it in "
             "Label Studio (tagspread pseudo-labels RUN --label-studio FILE) and give the file that comes back."
         )
     sample = list(islice(lines, SAMPLE))
     if not sample:
-        raise TagspreadError(f"{source} has no rows below its header line.")
-    shape = find_shape(header, [row for _, row in sample], options, f"{source}")
-    return _fill(
-        Source(f"{source}", "line"), header, chain(sample, lines), shape, options, images, delimiter,
-        allow_outside,
-    )  # fmt: skip
+        raise TagspreadError(f"{file} has no rows below its header line.")
+    source = Source(str(file), "line")
+    columns = find_columns(header, [row for _, row in sample], options, source.name)
+    rows = cells_of(chain(sample, lines), source, header, columns)
+    return LabelTable(*collect_labels(rows, source, header, columns, options, folder))
 
 
-def check_kind(source: Path, expected: bytes | None) -> None:
-    """Raise if the first bytes say that this is no text."""
+def _header(file: Path) -> list[str]:
+    """Return the names of a table's columns; none if they cannot be read, as reading the table will say why."""
     try:
-        with source.open("rb") as opened:
-            start = opened.read(4096)
-    except FileNotFoundError:
-        raise TagspreadError(f"there is no file {source}.") from None
-    except OSError as error:
-        raise TagspreadError(f"{source} cannot be read ({error.strerror}).") from None
-    if not start:
-        raise TagspreadError(f"{source} is empty (0 bytes); give a file with a header line and rows.")
-    if expected is not None:
-        if not start.startswith(expected):
-            raise TagspreadError(f"{source} is no Parquet file, whatever its name ends in.")
-        return
-    for magic, words in MAGIC.items():
-        if start.startswith(magic):
-            raise TagspreadError(f"{source} {'' if words.startswith('is ') else 'is '}{words}.")
-    if b"\0" in start:
-        raise TagspreadError(f"{source} is not a CSV file in UTF-8 but something binary.")
+        if file.suffix.lower() == ".parquet":
+            import pyarrow.parquet  # type: ignore[import-untyped]
 
-
-def separator_of(source: Path) -> str:
-    """Return what separates cells: tabs where the name says so, else what the first lines suggest."""
-    return "\t" if source.suffix.lower() in (".tsv", ".txt") else _sniff(source)
-
-
-def _sniff(source: Path) -> str:
-    """Return what separates cells: the first separator by which the first lines all have as many as the header."""
-    widths: dict[str, int] = {}
-    for separator in SEPARATORS:
-        with source.open(newline="", encoding="utf-8-sig", errors="replace") as opened:
-            try:
-                rows = [len(row) for row in islice(csv.reader(opened, delimiter=separator), 20) if row]
-            except csv.Error:
-                rows = []
-        if rows and rows[0] > 1 and set(rows) == {rows[0]}:
-            return separator
-        widths[separator] = rows[0] if rows else 0
-    return max(widths, key=lambda separator: widths[separator])
-
-
-def lines_of(source: Path, separator: str) -> Iterator[Row]:
-    """Yield the rows that hold anything, each with the number of the line that it ends on."""
-    number = 0
-    try:
-        with source.open(newline="", encoding="utf-8-sig") as opened:
-            reader = csv.reader(opened, delimiter=separator, strict=True)  # a quote left open must not swallow the rest
-            for row in reader:
-                number = reader.line_num
-                if row:
-                    yield number, row
-    except OSError as error:
-        raise TagspreadError(f"{source} cannot be read ({error.strerror}).") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        hint = " Save it as UTF-8; in Excel: CSV UTF-8." if isinstance(error, UnicodeDecodeError) else ""
-        raise TagspreadError(f"{source} is not a CSV file in UTF-8 ({error}; after line {number}).{hint}") from None
-
-
-def header_of(source: Path, first: Row | None, separator: str) -> list[str]:
-    """Return the names of the columns, from a file's first line."""
-    if first is None:
-        raise TagspreadError(f"{source} has no rows below its header line.")
-    number, header = first[0], [cell.strip() for cell in first[1]]
-    if looks_like_image(header[0]):
-        raise TagspreadError(
-            f"{source} line {number} begins with {header[0]!r}, a image, where the names of the columns "
-            f"are expected; write a header line above it, such as image{separator}tags."
-        )
-    if len(header) < 2:
-        raise TagspreadError(
-            f"{source} has one column; give the image and its tags, separated by {SEPARATORS[separator]}."
-        )
-    return header
-
-
-def _fill(
-    source: Source, header: list[str], lines: Iterable[Row], shape: Shape, options: Wanted, images: Path,
-    delimiter: str | None, allow_outside: bool,
-) -> LabelTable:  # fmt: skip
-    """Read on to the end; only what the table needs is kept of a line."""
-    name_of, image, tags = NameRule(images, source, allow_outside), shape.image, shape.tags
-    long = LongRows(source, delimiter)
-    wide = WideRows(source, [header[k] for k in shape.columns], drop_others=options.ignore is None)
-    for number, row in lines:
-        if len(row) != len(header):
-            if any(cell.strip() for cell in row):
-                raise TagspreadError(f"{source.at(number)} has {len(row)} cells, its header {len(header)}.")
-            continue  # blanks only
-        if not row[image].strip() and not any(cell.strip() for cell in row):
-            continue  # separators only, as spreadsheets write below the last row
-        name = name_of(row[image], number)
-        if tags is not None:
-            long.add_cell(name, row[tags], number)
-        else:
-            wide.add(name, [row[k] for k in shape.columns], number)
-    return wide.table(images) if tags is None else long.table(images)
+            return list(pyarrow.parquet.read_schema(file).names)
+        separator = separator_of(file)
+        return header_of(file, next(lines_of(file, separator), None), separator)
+    except (TagspreadError, OSError, ValueError, ImportError):
+        return []

@@ -1,8 +1,7 @@
-"""Rows of a label file, one by one, into a table: what CSV, JSON lines and data frames have in common."""
+"""The two layouts of a table: long (an image and its list of tags) and wide (a column per tag)."""
 
 from __future__ import annotations
 
-import os
 import re
 from array import array
 from collections.abc import Iterable, Sequence
@@ -11,62 +10,61 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tagspread.data.tables.label_table import LabelTable
-from tagspread.data.tables.paths import PathsWriter
+from tagspread.data.tables.cells import VALUES
+from tagspread.data.tables.columns import Columns
+from tagspread.data.tables.image_names import NameRule, Source
+from tagspread.data.tables.options import TableOptions
+from tagspread.data.tables.paths import Paths, PathsWriter
 from tagspread.errors import Blank, Both, TagspreadError
 
-VALUES = {"1": 1, "0": 0, "": -1, "-1": -1, "1.0": 1, "0.0": 0, "-1.0": -1}
-VALUES |= {"True": 1, "TRUE": 1, "true": 1, "False": 0, "FALSE": 0, "false": 0}
 PYTHON_LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 BYTES = {cell: value % 256 for cell, value in VALUES.items()}  # -1 as an int8 is 255 as a byte
 DELIMITERS = ("|", ";", ",", " ")
 MOST_TAGS = 65_536  # a sentence per image is no tag, and a matrix of sentences would not fit anywhere
 CHUNK = 8192
-ODD = re.compile(r"(?:^|[\\/])\.\.(?:[\\/]|$)|^[\\/]|^.:[\\/]|(?:^|/)\.?(?:/|$)|\0")
-LEAVES = re.compile(r"(?:^|[\\/])\.\.(?:[\\/]|$)|^[\\/]|^.:[\\/]")
 
 
-class Source(NamedTuple):
-    """Where rows come from, in words for messages: ``labels.csv`` and ``line``."""
+class Labels(NamedTuple):
+    """What rows say: the arguments of a :class:`~tagspread.data.tables.label_table.LabelTable`."""
 
-    name: str
-    unit: str
-
-    def at(self, number: int) -> str:
-        """Return words for one row.
-
-        >>> Source("labels.csv", "line").at(7)
-        'labels.csv line 7'
-        """
-        return f"{self.name} {self.unit} {number}"
+    paths: Paths
+    classes: tuple[str, ...]
+    y: np.ndarray
+    unlisted: int
 
 
-class NameRule:
-    """Turns what a file calls a image into its plain form, relative to the folder."""
+def collect_labels(
+    rows: Iterable[tuple[int, str, str | Sequence[str]]],
+    source: Source,
+    header: Sequence[str],
+    columns: Columns,
+    options: TableOptions,
+    folder: Path,
+) -> Labels:
+    """Read all rows of a table: in this way for CSV files, JSON lines and data frames.
 
-    def __init__(self, folder: Path, source: Source, allow_outside: bool) -> None:
-        self._source, self._allow_outside = source, allow_outside
-        self._top = os.path.join(os.path.abspath(folder), "")  # noqa: PTH100, PTH118  # not resolved: links may be meant
-
-    def __call__(self, cell: str, number: int) -> str:
-        """Return the name; raise if there is none, or if it leads out of the folder."""
-        name = cell.strip()
-        if name and not ODD.search(name):
-            return name  # nearly all: a million names must not become a million Path objects
-        if name.startswith(self._top):
-            name = name[len(self._top) :]
-        if "\0" in name:
-            raise TagspreadError(f"{self._source.at(number)} names {name!r}, which no file can be called.")
-        if LEAVES.search(name) and not self._allow_outside:
-            raise TagspreadError(
-                f"{self._source.at(number)} names {name!r}, which leads out of the images' folder {self._top}; "
-                "write paths relative to that folder, or allow others with @allow_outside.",
-                allow_outside=True,
-            )
-        name = str(Path(name)) if name else ""
-        if name in ("", "."):
-            raise TagspreadError(f"{self._source.at(number)} names no image.")
-        return name
+    Args:
+        rows: for each row its number, for messages, its image, and what it says: in the long layout the tags (a list,
+            or one text with delimiters), in the wide one the cells of ``columns.classes``.
+        source: where they come from.
+        header: names of the columns.
+        columns: which column is what.
+        options: how to read them.
+        folder: where the images' paths start.
+    """
+    image_name = NameRule(folder, source, options.allow_outside)
+    if columns.tags is None:
+        wide = WideRows(source, [header[k] for k in columns.classes], drop_others=options.ignores_others)
+        for number, image, cells in rows:
+            wide.add(image_name(image, number), cells, number)
+        return wide.labels(folder)
+    long = LongRows(source, options.delimiter)
+    for number, image, tags in rows:
+        if isinstance(tags, str):
+            long.add_cell(image_name(image, number), tags, number)
+        else:
+            long.add(image_name(image, number), tags, number)
+    return long.labels(folder)
 
 
 class LongRows:
@@ -104,12 +102,12 @@ class LongRows:
             if plain := tag.strip():
                 if self._counts[-1] == MOST_TAGS - 1:  # as much as the counter holds; equal names are united later
                     self._begin(name)
-                known = self._numbers.setdefault(plain, len(self._numbers))
-                if known >= MOST_TAGS:
+                tag_number = self._numbers.setdefault(plain, len(self._numbers))
+                if tag_number >= MOST_TAGS:
                     raise TagspreadError(
                         f"{self._source.at(number)} brings more than {MOST_TAGS} different tags; are those tags?"
                     )
-                self._tags.append(known)
+                self._tags.append(tag_number)
                 self._counts[-1] += 1
 
     def _begin(self, name: str) -> None:
@@ -117,8 +115,8 @@ class LongRows:
         self._counts.append(0)
         self._last = name
 
-    def table(self, folder: Path) -> LabelTable:
-        """Return the table: classes sorted, a tag that is not listed absent."""
+    def labels(self, folder: Path) -> Labels:
+        """Return all rows: classes sorted, a tag that is not listed absent."""
         self._check_delimiter()
         if not self._numbers:
             raise TagspreadError(f"{self._source.name} names no tag at all.")
@@ -137,7 +135,7 @@ class LongRows:
             rows = np.repeat(np.arange(start, start + len(some)) if row is None else row[start : start + CHUNK], some)
             y[rows, column[tags[done : done + len(rows)]]] = 1
             done += len(rows)
-        return LabelTable(paths, classes, y, unlisted=0)
+        return Labels(paths, classes, y, unlisted=0)
 
     def _check_delimiter(self) -> None:
         """Raise if tags seem to be joined by something else: each combination would become a tag of its own."""
@@ -168,7 +166,7 @@ class WideRows:
         self._paths, self._numbers, self._y = PathsWriter(), array("Q"), bytearray()
         self._dropped: set[int] = set()
 
-    def add(self, name: str, cells: list[str], number: int) -> None:
+    def add(self, name: str, cells: Sequence[str], number: int) -> None:
         """Add a row."""
         try:
             self._y += bytes(map(BYTES.__getitem__, cells))
@@ -177,7 +175,7 @@ class WideRows:
         self._paths.add(name)
         self._numbers.append(number)
 
-    def _unusual(self, cells: list[str], number: int) -> bytes:
+    def _unusual(self, cells: Sequence[str], number: int) -> bytes:
         plain = [cell.strip() for cell in cells]
         wrong = [k for k, cell in enumerate(plain) if cell not in BYTES]
         if self._drop_others:
@@ -193,8 +191,8 @@ class WideRows:
             )
         return bytes(BYTES.get(cell, 255) for cell in plain)
 
-    def table(self, folder: Path) -> LabelTable:
-        """Return the table: classes in the file's order."""
+    def labels(self, folder: Path) -> Labels:
+        """Return all rows: classes in the file's order."""
         if (first := self._paths.firsts()) is not None:
             again = int(np.flatnonzero(first != np.arange(len(first)))[0])
             raise TagspreadError(
@@ -206,4 +204,4 @@ class WideRows:
         if not kept:
             raise TagspreadError(f"{self._source.name} has no column of 1, 0 and blanks, so it names no tag at all.")
         y = y if len(kept) == len(self._names) else y[:, kept]
-        return LabelTable(self._paths.paths(folder), tuple(self._names[k] for k in kept), y)
+        return Labels(self._paths.paths(folder), tuple(self._names[k] for k in kept), y, unlisted=-1)

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from tagspread.data.tables.hf_folder import read_hf_folder
+from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 
 
@@ -12,7 +12,7 @@ def read(tmp_path):
     def make(content, name="metadata.jsonl", **options):
         text = content if isinstance(content, str) else "".join(json.dumps(entry) + "\n" for entry in content)
         (tmp_path / name).write_text(text)
-        return read_hf_folder(tmp_path, **options)
+        return read_table(tmp_path, tmp_path, **options)
 
     return make
 
@@ -39,6 +39,28 @@ def test_columns(read):
     assert table.classes == ("sea",)
 
 
+def test_which_key_names_the_image(read):
+    entries = [{"mask": "m.png", "file_name": "a.jpg", "tags": ["x"]}]
+    assert names(read(entries, ignore="mask")) == ["a.jpg"]
+    assert names(read(entries, image_column="mask", ignore="file_name")) == ["m.png"]
+    entries = [{"tags": ["x"], "file": "a.jpg"}]
+    assert names(read(entries)) == ["a.jpg"]
+    with pytest.raises(TagspreadError, match="no column 'file_name', only 'tags', 'file'"):
+        read(entries, image_column="file_name")
+
+
+def test_paths_start_from_the_folder_of_a_metadata_file_below_the_images(tmp_path):
+    (tmp_path / "photos" / "train").mkdir(parents=True)
+    file = tmp_path / "photos" / "train" / "metadata.jsonl"
+    file.write_text('{"file_name": "a.jpg", "tags": ["x"]}\n')
+    for labels in (file, file.parent):
+        for images in (tmp_path / "photos", file.parent):
+            assert read_table(labels, images).paths == (file.with_name("a.jpg"),)
+    assert read_table(file, tmp_path / "others").paths == (tmp_path / "others" / "a.jpg",)
+    other = file.rename(file.with_name("labels.jsonl"))  # only a metadata file belongs to the folder that it is in
+    assert read_table(other, tmp_path / "photos").paths == (tmp_path / "photos" / "a.jpg",)
+
+
 def test_csv(read):
     table = read("labels,file_name\nsea|sand,a.jpg\nsea,b.jpg\n", "metadata.csv")
     assert (names(table), table.y.tolist()) == (["a.jpg", "b.jpg"], [[1, 1], [0, 1]])
@@ -48,10 +70,10 @@ def test_csv(read):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "has no lines"),
+        ("", "metadata.jsonl is empty (0 bytes)"),
+        ("\n\n", "has no lines"),
         ('{"file_name": "a.jpg", "tags": ["x"]}\n\n{"file_name":\n', "metadata.jsonl line 3 is not JSON"),
         ("[]\n", "line 1 is no JSON object"),
-        ([{"file": "a.jpg", "tags": ["x"]}], "no column 'file_name', only 'file', 'tags'"),
         ([{"file_name": "a.jpg", "tags": ["x"]}, {"tags": ["x"]}], "line 2 names no image"),
         ([{"file_name": "/etc/a.jpg", "tags": ["x"]}], "line 1 names '/etc/a.jpg', which leads out"),
         ([{"file_name": "a.jpg", "tags": {"bbox": []}}], "line 1 holds {'bbox': []}, where a list of tags is expected"),
@@ -68,11 +90,11 @@ def test_bad_input(read, content, words):
 
 def test_no_or_two_files(read, tmp_path):
     with pytest.raises(TagspreadError, match=r"has none of metadata\.csv, metadata\.jsonl, metadata\.parquet"):
-        read_hf_folder(tmp_path)
+        read_table(tmp_path, tmp_path)
     read([{"file_name": "a.jpg", "tags": ["x"]}])
-    with pytest.raises(TagspreadError, match=r"has metadata\.csv and metadata\.jsonl; give"):
+    with pytest.raises(TagspreadError, match=r"has metadata\.csv and metadata\.jsonl; give the file"):
         read("file_name,tags\n", "metadata.csv")
     (tmp_path / "metadata.csv").unlink()
     (tmp_path / "metadata.jsonl").write_bytes(b'{"file_name": "caf\xe9.jpg"}')
     with pytest.raises(TagspreadError, match="is not in UTF-8"):
-        read_hf_folder(tmp_path)
+        read_table(tmp_path, tmp_path)

@@ -1,0 +1,38 @@
+"""Cells of a table: which texts stand for 1, 0 and unknown, and any value as the text a CSV file would hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+VALUES = {"1": 1, "0": 0, "": -1, "-1": -1, "1.0": 1, "0.0": 0, "-1.0": -1}
+VALUES |= {"True": 1, "TRUE": 1, "true": 1, "False": 0, "FALSE": 0, "false": 0}
+
+
+def text(cell: Any) -> str:
+    """Return a value as a CSV file would write it.
+
+    >>> [text(cell) for cell in ("sea", True, 1.0, 0, None, float("nan"))]
+    ['sea', '1', '1', '0', '', '']
+    """
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, bool | np.bool_):
+        return str(int(cell))
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):  # pandas' own kinds, without importing pandas
+        return ""
+    if isinstance(cell, float | np.floating):
+        return "" if np.isnan(cell) else str(int(cell)) if cell.is_integer() else str(cell)
+    return str(cell)
+
+
+def text_or_list(cell: Any) -> str | list[str]:
+    """Return a cell of tags: a list stays a list, of texts; everything else is text.
+
+    >>> text_or_list(["sea", 3]), text_or_list("sea|sand"), text_or_list(None)
+    (['sea', '3'], 'sea|sand', '')
+    """
+    if isinstance(cell, list | tuple | set | frozenset | np.ndarray):
+        return [text(tag) for tag in cell]
+    return text(cell)

@@ -1,0 +1,64 @@
+"""Labels as JSON lines, one object per image, such as ``metadata.jsonl`` in folders for Hugging Face ``datasets``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tagspread.data.tables.cells import text, text_or_list
+from tagspread.data.tables.columns import SAMPLE, find_columns
+from tagspread.data.tables.image_names import Source
+from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.layouts import collect_labels
+from tagspread.data.tables.options import TableOptions
+from tagspread.errors import TagspreadError
+
+
+def read_json_lines(file: Path, folder: Path, options: TableOptions) -> LabelTable:
+    """Read a file of JSON lines: the keys are its columns, and tags may be a list or text."""
+    entries = list(_entries(file))
+    if not entries:
+        raise TagspreadError(f"{file} has no lines.")
+    source = Source(str(file), "line")
+    header = list(dict.fromkeys(key for _, entry in entries for key in entry))
+    sample = [[text(entry.get(key)) for key in header] for _, entry in entries[:SAMPLE]]
+    columns = find_columns(header, sample, options, source.name)
+
+    def rows() -> Iterator[tuple[int, str, str | list[str]]]:
+        for number, entry in entries:
+            if columns.tags is None:
+                cells: str | list[str] = [text(entry.get(header[k])) for k in columns.classes]
+            else:
+                cells = _tags(entry.get(header[columns.tags]), source, number)
+            yield number, text(entry.get(header[columns.image])), cells
+
+    return LabelTable(*collect_labels(rows(), source, header, columns, options, folder))
+
+
+def _entries(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the lines that hold anything, with their numbers."""
+    number = 0
+    try:
+        with file.open(encoding="utf-8-sig") as opened:
+            for number, line in enumerate(opened, start=1):
+                if not line.strip():
+                    continue
+                entry = json.loads(line)
+                if not isinstance(entry, dict):
+                    raise TagspreadError(f"{file} line {number} is no JSON object; write {{...}} on each line.")
+                yield number, entry
+    except UnicodeDecodeError as error:
+        raise TagspreadError(f"{file} is not in UTF-8 ({error}; after line {number}).") from None
+    except json.JSONDecodeError as error:
+        raise TagspreadError(f"{file} line {number} is not JSON ({error.msg}, column {error.colno}).") from None
+    except OSError as error:
+        raise TagspreadError(f"{file} cannot be read ({error.strerror}).") from None
+
+
+def _tags(cell: Any, source: Source, number: int) -> str | list[str]:
+    """Return a list of tags, or text; numbers are tags as well, but nothing that holds more is."""
+    if isinstance(cell, dict) or (isinstance(cell, list) and any(isinstance(tag, dict | list) for tag in cell)):
+        raise TagspreadError(f"{source.at(number)} holds {cell!r:.80}, where a list of tags is expected.")
+    return text_or_list(cell)
