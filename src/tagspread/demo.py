@@ -14,8 +14,7 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from tagspread.aliases import SettingValues
-from tagspread.data.datasets.digits import CLASSES, SIDE, digit_canvases
+from tagspread.data.datasets.digits import CLASSES, SETTINGS, digit_canvases
 from tagspread.data.images.store import TensorStore
 from tagspread.errors import TagspreadError
 from tagspread.progress import Watcher
@@ -33,19 +32,6 @@ class DemoSize(NamedTuple):
     warmup_epochs: int = 40
     epochs: int = 10
 
-
-SETTINGS: SettingValues = {
-    "backbone": "small",
-    "weights": "none",
-    "image_size": SIDE,
-    "flip": False,  # a mirrored digit is no digit
-    "operations": (),
-    "cutout": 0.2,
-    "batch": 64,
-    "lr": 3e-3,
-    "ema_decay": 0.99,
-    "evaluate_every": 5,
-}
 
 RUNS = {"asl": "labeled only", "cap": "CAP"}  # method, which is also the folder's name, and title
 

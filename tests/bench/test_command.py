@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from tagspread.bench.checks import check_labeled
-from tagspread.bench.datasets import Source
+from tagspread.bench.datasets import BenchmarkData
 from tagspread.bench.grid import Grid
 from tagspread.bench.results import Results
 from tagspread.cli import app
@@ -81,7 +81,7 @@ def test_many_values_in_all_ways_of_writing(tmp_path, words):
         (["voc", "--root", "/no/such/folder"], "--root: there is no folder /no/such/folder."),
         (
             ["voc", "--root", "."],
-            "is no folder of voc, as it has no ImageSets/Main; what it must hold is in docs/data.md",
+            "is no folder of voc, as it has no ImageSets/Main; it must hold `ImageSets/Main/{class}_train.txt`",
         ),
         (["coco", "--root", "."], "is no folder of coco, as it has no annotations/instances_train2014.json"),
         (["nus", "--root", "."], "has no ImageList/TrainImagelist.txt and no formatted_train_images.npy"),
@@ -138,7 +138,7 @@ def test_other_data_of_the_same_kind_are_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("rows", [117, 200, 1200, 5717, 82081])
 def test_the_least_share_is_enough(rows):
-    source = Source("voc", np.zeros((rows, 1)), ("a",), rows, [])
+    source = BenchmarkData("voc", np.zeros((rows, 1)), ("a",), rows, [])
     with pytest.raises(TagspreadError) as refused:
         check_labeled(Grid("voc", ("cap",), (0.5 / rows,)), source)
     least = float(re.findall(r"at least (.*)\.$", str(refused.value))[0])

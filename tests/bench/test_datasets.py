@@ -28,7 +28,7 @@ def voc(tmp_path):
     return root
 
 
-def test_problems_of_a_data_set_share_one_store_and_hide_the_unlabeled(voc):
+def test_splits_of_a_data_set_share_one_store_and_hide_the_unlabeled(voc):
     source = load("voc", voc)
     splits = source.open(16, torch.device("cpu"), None, Watcher(quiet=True))
     one, other = splits(0.25, 1), splits(0.5, 2)

@@ -2,22 +2,22 @@
 
 import csv
 import io
-import json
 import re
 import sys
-from importlib import resources
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tagspread.bench.grid import PAPER_METHODS, SHARES
+from tagspread.bench.grid import PAPER_METHODS
 from tagspread.bench.literature import published
 from tagspread.bench.notes import PROTOCOLS, machine_notes, protocol_words
 from tagspread.bench.table_files import comma_separated, html, markdown, write_tables
 from tagspread.bench.table_parts import MISSING, Entry, signed
 from tagspread.bench.tables import build_tables
+from tagspread.data.datasets import DATASETS
+from tagspread.data.datasets.published import CAP_PAPER, DICAP_PAPER, SHARES
 
 SETUP = {
     "id": "abc",
@@ -177,18 +177,18 @@ def test_entry_agrees_with_numpy(values):
 
 
 def test_published_figures_are_whole():
-    book = json.loads(resources.files("tagspread.bench").joinpath("paper.json").read_text("utf-8"))
-    assert tuple(book["shares"]) == SHARES
-    for dataset, sources in book["figures"].items():
-        for source, rows in sources.items():
-            assert source in book["sources"]
-            for values in rows.values():
-                assert len(values) == len(SHARES)
-                assert all(value is None or 30 < value < 90 for value in values)
-        own = sources["cap"]
-        assert set(own) <= set(PAPER_METHODS)
-        assert all(max(own, key=lambda name: own[name][k]) == "cap" for k in range(4)), dataset
-    assert set(book["figures"]["voc"]["cap"]) == set(PAPER_METHODS)
+    tables = [(name, table) for name, dataset in DATASETS.items() for table in dataset.published]
+    assert {name for name, _ in tables} == {"voc", "coco", "nus"}
+    for name, table in tables:
+        assert table.paper in (CAP_PAPER, DICAP_PAPER)
+        assert table.shares == SHARES
+        for values in table.rows.values():
+            assert len(values) == len(SHARES)
+            assert all(value is None or 30 < value < 90 for value in values)
+        if table.paper == CAP_PAPER:
+            assert set(table.rows) <= set(PAPER_METHODS)
+            assert all(max(table.rows, key=lambda method: table.rows[method][k] or 0) == "cap" for k in range(4)), name
+    assert set(DATASETS["voc"].published[0].rows) == set(PAPER_METHODS)
     assert published("nus", "cap", 0.2) == (51.06, "")
     assert published("coco", "d2l", 0.1) == (73.06, "†")
     assert published("nus", "bce", 0.1) is None

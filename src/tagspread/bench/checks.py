@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 from tagspread.bench.charts import CHART_FILES
-from tagspread.bench.datasets import Source
+from tagspread.bench.datasets import BenchmarkData
 from tagspread.bench.grid import Grid
 from tagspread.bench.results import Results
 from tagspread.bench.studies import LABEL_STUDY
@@ -44,7 +44,7 @@ def check_unused(results: Results) -> None:
         )
 
 
-def check_data(results: Results, source: Source, root: Path | None) -> str:
+def check_data(results: Results, source: BenchmarkData, root: Path | None) -> str:
     """Return the digest of the data; raise if the folder's cells are of others."""
     digest = source.digest()
     if results.data not in (None, digest):
@@ -55,7 +55,7 @@ def check_data(results: Results, source: Source, root: Path | None) -> str:
     return digest
 
 
-def check_labeled(grid: Grid, source: Source) -> None:
+def check_labeled(grid: Grid, source: BenchmarkData) -> None:
     """Raise for a labeled share of which no image is left."""
     least = math.ceil(10**6 / source.train) / 10**6  # rounded up, or it would be refused in turn
     for share in grid.shares:

@@ -9,31 +9,18 @@ from functools import cached_property
 from tagspread.aliases import SettingValues
 from tagspread.bench.cells import Cell, all_options, plain_options
 from tagspread.bench.threshold_choice import BY_LABELS, Split, ThresholdChoice, Unchosen, split_of
-from tagspread.demo import SETTINGS as DEMO_SETTINGS
+from tagspread.data.datasets import find_dataset
+from tagspread.data.datasets.published import SHARES
 from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.methods import METHODS, find_method, get_method
 from tagspread.train.compatibility import same_before_unlabeled
 from tagspread.train.config import TrainConfig, make_config
 from tagspread.vision.weights import digest_of_weights
 
-SHARES = (0.05, 0.1, 0.15, 0.2)  # labeled shares of the paper
 PAPER_METHODS = (
     "bce", "asl", "llr", "llct", "llcp", "plc", "top1", "topk", "iat", "adsh", "freematch", "drml", "cap",
 )  # in the order of its tables  # fmt: skip
 WARMUP = "asl"
-
-# what the paper's code does differently from one data set to another; its schedule is made for 40 epochs, 28 are run
-_RELEASED = {"schedule_epochs": 40}
-RECIPES: dict[str, dict[str, SettingValues]] = {
-    "voc": {"paper": {"batch": 32, **_RELEASED}},
-    "coco": {"paper": {"batch": 64, **_RELEASED}},
-    "nus": {"paper": {"batch": 64, "warm_start_from": "ema", **_RELEASED}},
-    "demo": {
-        preset: {**DEMO_SETTINGS, "epochs": 10, "warmup_batch": 32, **more}
-        for preset, more in (("paper", {"warmup_epochs": 40}), ("default", {}))
-    },
-}
-SHORTENED = {("demo", "drml"): {"epochs": 10}}  # with its 150 it would take longer than all others together
 
 
 @dataclass(frozen=True)
@@ -82,8 +69,9 @@ class Grid:
     def config(self, method: str, seed: int, options: SettingValues | None = None) -> TrainConfig:
         """Return a run's settings: preset, the data set's recipe, the method's own, and on top what was asked for."""
         # a table's rows are of one kind, whatever the machine
-        recipe = {"mode": "full", **RECIPES[self.dataset].get(self.preset, {})}
-        on_top = {**find_method(method).recipe, **SHORTENED.get((self.dataset, method), {}), **self.settings}
+        dataset = find_dataset(self.dataset)
+        recipe = {"mode": "full", **dataset.recipes.get(self.preset, {})}
+        on_top = {**find_method(method).recipe, **dataset.method_recipes.get(method, {}), **self.settings}
         if "epochs" in on_top:
             recipe.pop("schedule_epochs", None)  # it belongs to the recipe's number of epochs
         chosen = recipe | on_top | {"method": method, "seed": seed}

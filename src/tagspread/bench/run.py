@@ -12,8 +12,8 @@ from tagspread.aliases import SettingValues
 from tagspread.bench.cells import Cell
 from tagspread.bench.charts import write_charts
 from tagspread.bench.checks import check_data, check_folder, check_labeled, check_unused
-from tagspread.bench.datasets import Source, Splits, load
-from tagspread.bench.grid import SHARES, WARMUP, Grid, in_order
+from tagspread.bench.datasets import BenchmarkData, Splits, load
+from tagspread.bench.grid import WARMUP, Grid, in_order
 from tagspread.bench.records import Record, current
 from tagspread.bench.results import Results
 from tagspread.bench.runner import GridRunner
@@ -21,6 +21,7 @@ from tagspread.bench.studies import LABEL_STUDY, STUDIES, Study, write_label_stu
 from tagspread.bench.table_files import write_tables
 from tagspread.bench.tables import build_tables
 from tagspread.bench.threshold_choice import ThresholdChoices, chosen_rows
+from tagspread.data.datasets import find_dataset
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.progress import Watcher
 from tagspread.train.preflight import try_weights
@@ -57,12 +58,12 @@ class Request:
             check_choice("--study", self.study, STUDIES)
         study = STUDIES[self.study] if self.study else Study(table=True)
         methods = self.methods or (() if self.study else ("all",))
-        demo = self.dataset == "demo"  # a few minutes on a CPU
+        dataset = find_dataset(self.dataset)
         return Grid(
             self.dataset,
             in_order(methods),
-            shares=self.shares or (SHARES if study.table and not demo else SHARES[:1]),
-            seeds=self.seeds or ((1, 2) if demo else (1, 2, 3)),
+            shares=self.shares or (dataset.shares if study.table else dataset.shares[:1]),
+            seeds=self.seeds or dataset.seeds,
             preset=self.preset,
             settings=self.settings,
             variants=study.variants,
@@ -137,7 +138,7 @@ def _asked(grid: Grid, choices: ThresholdChoices) -> list[Record]:
     return [*(cell.identity() for cell in grid.cells(known)), *waiting]
 
 
-def _open(source: Source, request: Request, grid: Grid, runner: GridRunner) -> Splits:
+def _open(source: BenchmarkData, request: Request, grid: Grid, runner: GridRunner) -> Splits:
     splits = source.open(grid.config(WARMUP, 1).image_size, runner.device, request.cache, runner.watcher)
     runner.watcher.note(splits.store.describe())
     return splits
@@ -158,7 +159,7 @@ def write_all(request: Request, watcher: Watcher) -> None:
         watcher.note(line)
 
 
-def _study_labels(request: Request, source: Source, results: Results) -> None:
+def _study_labels(request: Request, source: BenchmarkData, results: Results) -> None:
     """Write down what labels alone tell, for every split that was asked for."""
     planned = [cell for cell in results.planned() if cell["dataset"] == request.dataset]
     shares, seeds = (sorted({cell[name] for cell in planned}) for name in ("p", "seed"))

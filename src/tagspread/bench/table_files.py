@@ -13,6 +13,7 @@ from tagspread.bench.notes import PROTOCOLS, machine_notes, marks_in, protocol_w
 from tagspread.bench.records import Record
 from tagspread.bench.results import write_file
 from tagspread.bench.table_parts import MISSING, Table
+from tagspread.data.datasets import find_dataset
 
 TABLES = ("table.md", "table.csv", "table.html")
 
@@ -34,7 +35,7 @@ def write_tables(folder: Path, dataset: str, tables: Sequence[Table], records: S
 
 def markdown(dataset: str, tables: Sequence[Table], notes: Sequence[str]) -> str:
     """Return all tables as Markdown."""
-    parts = [f"# {dataset.upper()}: test mAP in percent\n"]
+    parts = [f"# {find_dataset(dataset).title}: test mAP in percent\n"]
     beside = "in square brackets the published figure and the gap to it; " if marks_in(tables) else ""
     parts.append(
         f"Mean ± standard deviation over seeds; **bold**: the highest of a column; {beside}{MISSING}: not run.\n"
@@ -98,4 +99,4 @@ def html(dataset: str, tables: Sequence[Table], notes: Sequence[str]) -> str | N
         "ties": any(entry.tie for table in tables for row in table.rows for entry in row.entries),
     }
     page = environment.from_string(source)
-    return page.render(dataset=dataset.upper(), protocols=by_protocol, notes=notes, **has) + "\n"
+    return page.render(dataset=find_dataset(dataset).title, protocols=by_protocol, notes=notes, **has) + "\n"

@@ -13,6 +13,7 @@ from tagspread.bench.notes import PROTOCOLS, chosen_thresholds, failures, judge,
 from tagspread.bench.records import Record, RowName, current, place_of, row_of
 from tagspread.bench.table_parts import Entry, Row, Table, row_name
 from tagspread.bench.threshold_choice import BY_LABELS
+from tagspread.data.datasets import find_dataset
 from tagspread.methods import METHODS
 
 
@@ -26,7 +27,7 @@ def build_tables(dataset: str, records: Iterable[Record], planned: Iterable[Reco
     for protocol in PROTOCOLS:
         for name, setup in setups.items():
             here = [c for c in cells.values() if c["setup"]["id"] == name and row_of(c) not in said]
-            title = f"{dataset.upper()}, {describe(setup)}"
+            title = f"{find_dataset(dataset).title}, {describe(setup)}"
             usual = [cell for cell in here if not _is_variant(cell)]
             varied = [cell for cell in here if _is_variant(cell)]
             if usual:

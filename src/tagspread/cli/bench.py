@@ -12,7 +12,6 @@ from tagspread.cli.common import Quiet, may_be_stopped, read_settings
 from tagspread.errors import TagspreadError
 
 MANY = {"--methods": "cap topk", "--p": "0.05 0.1", "--seeds": "1 2"}  # with examples
-DATASETS = ("voc", "coco", "nus", "demo")
 Number = TypeVar("Number", int, float)
 
 
@@ -30,6 +29,8 @@ def spread(args: list[str]) -> list[str]:
     >>> spread(["voc", "--p", "0.05", "0.1", "--quiet"])
     ['voc', '--p', '0.05', '--p', '0.1', '--quiet']
     """
+    from tagspread.data.datasets import DATASETS
+
     plain: list[str] = []
     option, fresh = None, False
     for word in args:
@@ -48,7 +49,7 @@ def spread(args: list[str]) -> list[str]:
 
 
 def bench(
-    dataset: Annotated[str, typer.Argument(help="voc, coco, nus or demo.")],
+    dataset: Annotated[str, typer.Argument(help="voc, coco, nus, demo or another of docs/data.md.")],
     root: Annotated[Path | None, typer.Option(help="Folder of the data set; see docs/data.md.")] = None,
     methods: Annotated[list[str] | None, typer.Option(help="all, or names as in `tagspread methods`.")] = None,
     p: Annotated[list[str] | None, typer.Option(help="Labeled shares, such as 0.05 0.1.")] = None,

@@ -1,1 +1,23 @@
-"""Data sets known by name, in their own layouts."""
+"""Data sets known by name, one file each. Adding one touches its own file and one entry of ``DATASETS``."""
+
+from __future__ import annotations
+
+from tagspread.data.datasets.base import NamedDataset
+from tagspread.data.datasets.coco import COCO
+from tagspread.data.datasets.digits import DEMO
+from tagspread.data.datasets.nus import NUS
+from tagspread.data.datasets.voc import VOC
+from tagspread.errors import check_choice
+
+DATASETS: dict[str, NamedDataset] = {dataset.name: dataset for dataset in (VOC, COCO, NUS, DEMO)}
+
+
+def find_dataset(name: str) -> NamedDataset:
+    """Return a data set by its name.
+
+    >>> find_dataset("coko")
+    Traceback (most recent call last):
+    tagspread.errors.TagspreadError: data set is 'coko'; it must be one of 'voc', 'coco', 'nus', 'demo'. Did you ...
+    """
+    check_choice("data set", name, DATASETS)
+    return DATASETS[name]

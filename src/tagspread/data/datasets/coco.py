@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tagspread.data.datasets.base import NamedDataset
+from tagspread.data.datasets.published import CAP_PAPER, DICAP_PAPER, PublishedTable
 from tagspread.data.tables.image_names import NameRule, Source
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.paths import PathsWriter
@@ -129,3 +131,56 @@ def _error(file: Path, key: str, number: int | None, entry: Any, found: str) -> 
     return TagspreadError(
         f"{file}: {key},{place} {which} has {found}; give instances_train2014.json or the like, not captions."
     )
+
+
+def read_2014(root: Path) -> tuple[LabelTable, LabelTable]:
+    """Return what the paper trains on and tests on."""
+    train, val = (
+        read_coco(root / "annotations" / f"instances_{part}.json", root / part) for part in ("train2014", "val2014")
+    )
+    return train, val
+
+
+PUBLISHED = (
+    PublishedTable(
+        CAP_PAPER,
+        {
+            "bce": (58.90, 63.75, 65.91, 67.33),
+            "asl": (59.12, 63.82, 66.10, 67.51),
+            "llr": (59.31, 64.25, 66.61, 68.01),
+            "llct": (59.33, 64.23, 66.69, 68.11),
+            "llcp": (59.27, 64.19, 66.68, 68.12),
+            "plc": (59.85, 65.03, 67.62, 69.14),
+            "top1": (57.62, 62.84, 65.50, 66.96),
+            "topk": (58.25, 63.52, 66.11, 67.49),
+            "iat": (60.34, 65.54, 67.88, 69.25),
+            "adsh": (60.75, 65.37, 67.70, 69.01),
+            "freematch": (59.94, 64.46, 66.79, 68.04),
+            "drml": (53.60, 57.06, 58.53, 59.24),
+            "cap": (62.43, 67.36, 69.11, 70.41),
+        },
+    ),
+    PublishedTable(
+        DICAP_PAPER,
+        {
+            "bce": (57.09, 62.34, None, None),
+            "asl": (57.87, 62.95, None, None),
+            "cap": (62.88, 67.18, None, None),
+            "pclp": (64.43, 69.02, None, None),
+            "bbam": (63.54, 67.41, None, None),
+            "d2l": (69.30, 73.06, None, None),
+            "dicap": (70.07, 73.55, None, None),
+        },
+    ),
+)
+
+COCO = NamedDataset(
+    name="coco",
+    title="COCO",
+    contents="`annotations/instances_train2014.json`, `instances_val2014.json` to test on, and the images in "
+    "`train2014/` and `val2014/`",
+    signs=("annotations/instances_train2014.json",),
+    read=read_2014,
+    recipes={"paper": {"batch": 64, "schedule_epochs": 40}},  # a schedule for 40 epochs, of which 28 are run
+    published=PUBLISHED,
+)

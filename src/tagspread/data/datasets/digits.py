@@ -6,14 +6,30 @@ Digits are unequally frequent, the last ones rare. Test canvases are made from h
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.datasets import load_digits
+
+from tagspread.aliases import SettingValues
+from tagspread.data.datasets.base import NamedDataset, Parts
+from tagspread.data.tables.label_table import LabelTable
 
 CLASSES = tuple(str(digit) for digit in range(10))
 SHARES = (0.45, 0.35, 0.30, 0.25, 0.22, 0.18, 0.14, 0.10, 0.06, 0.03)  # how often a digit is meant to occur
 SIDE = 24  # a canvas is 3 x 3 cells of 8 pixels
+SETTINGS: SettingValues = {  # of a network that learns them in a minute on a CPU
+    "backbone": "small",
+    "weights": "none",
+    "image_size": SIDE,
+    "flip": False,  # a mirrored digit is no digit
+    "operations": (),
+    "cutout": 0.2,
+    "batch": 64,
+    "lr": 3e-3,
+    "ema_decay": 0.99,
+    "evaluate_every": 5,
+}
 
 
 class Canvases(NamedTuple):
@@ -30,6 +46,8 @@ def digit_canvases(train: int, test: int, seed: int = 0) -> tuple[Canvases, Canv
     >>> train.images.shape, test.y.shape
     ((20, 3, 24, 24), (10, 10))
     """
+    from sklearn.datasets import load_digits  # late: the registry of data sets is needed without it
+
     rng = np.random.default_rng(seed)
     bundle = load_digits()
     glyphs = (bundle.images * (255 / 16)).astype(np.uint8)
@@ -54,3 +72,27 @@ def _draw(glyphs: np.ndarray, digit: np.ndarray, count: int, rng: np.random.Gene
             spot = canvas[i, top : top + 8, left : left + 8]
             np.maximum(spot, glyphs[rng.choice(by_digit[d])], out=spot)
     return Canvases(np.repeat(canvas[:, None], 3, axis=1), y)
+
+
+def draw_parts(count: int) -> Parts:
+    """Return so many training canvases and half as many to test on, always the same: a cell's seed draws its split."""
+    drawn = digit_canvases(count, count // 2, seed=0)
+    names = [Path(f"canvas {k}") for k in range(count + count // 2)]
+    train, test = (
+        LabelTable(part_names, CLASSES, part.y)
+        for part_names, part in zip((names[:count], names[count:]), drawn, strict=True)
+    )
+    return Parts(train, test, np.concatenate([part.images for part in drawn]))
+
+
+RECIPE = {**SETTINGS, "epochs": 10, "warmup_batch": 32}
+DEMO = NamedDataset(
+    name="demo",
+    title="DEMO",
+    contents="nothing: it draws its own images",
+    draw=draw_parts,
+    recipes={"paper": {**RECIPE, "warmup_epochs": 40}, "default": RECIPE},
+    method_recipes={"drml": {"epochs": 10}},  # with its 150 it would take longer than all others together
+    shares=(0.05,),  # a few minutes on a CPU
+    seeds=(1, 2),
+)

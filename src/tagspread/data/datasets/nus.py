@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tagspread.data.datasets.base import NamedDataset
+from tagspread.data.datasets.published import CAP_PAPER, DICAP_PAPER, PublishedTable
 from tagspread.data.tables.image_names import NameRule, Source
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.paths import PathsWriter
@@ -125,3 +127,53 @@ def _formatted(names_file: Path, labels_file: Path, folder: Path, top: Path) -> 
     if len(concepts) != y.shape[1]:
         raise TagspreadError(f"Concepts81.txt has {len(concepts)} names, {labels_file} {y.shape[1]} columns.")
     return _table(names_file, names.astype(str).tolist(), folder, concepts, y)
+
+
+def read_train_and_test(root: Path) -> tuple[LabelTable, LabelTable]:
+    """Return what the paper trains on and tests on."""
+    return read_nus(root, "train"), read_nus(root, "test")
+
+
+PUBLISHED = (
+    PublishedTable(
+        CAP_PAPER,
+        {
+            "asl": (42.87, 46.50, 48.42, 49.65),
+            "llr": (40.20, 44.95, 47.32, 48.31),
+            "plc": (43.55, 47.51, 49.75, 50.71),
+            "top1": (40.99, 45.07, 47.43, 48.49),
+            "topk": (40.89, 45.04, 47.22, 48.37),
+            "iat": (42.58, 46.60, 48.76, 49.62),
+            "adsh": (43.94, 47.28, 49.22, 49.93),
+            "freematch": (43.12, 46.65, 48.74, 49.59),
+            "drml": (30.61, 35.09, 37.91, 39.98),
+            "cap": (44.82, 48.24, 49.90, 51.06),
+        },
+    ),
+    PublishedTable(
+        DICAP_PAPER,
+        {
+            "bce": (40.12, None, None, None),
+            "asl": (42.04, None, None, None),
+            "cap": (44.98, None, None, None),
+            "pclp": (46.39, None, None, None),
+            "bbam": (33.15, None, None, None),
+            "d2l": (46.86, None, None, None),
+            "dicap": (48.37, None, None, None),
+        },
+    ),
+)
+
+NUS = NamedDataset(
+    name="nus",
+    title="NUS",
+    contents="either `ImageList/TrainImagelist.txt` with `Groundtruth/TrainTestLabels/Labels_{concept}_Train.txt`, "
+    "`TestImagelist.txt` and `..._Test.txt` to test on; or `formatted_train_images.npy` with "
+    "`formatted_train_labels.npy`, `formatted_val_...` to test on; and the images below `Flickr/`, if there is such a "
+    "folder",
+    signs=("ImageList/TrainImagelist.txt", "formatted_train_images.npy"),
+    read=read_train_and_test,
+    # a schedule for 40 epochs, of which 28 are run; the student starts from the average network of the warm-up
+    recipes={"paper": {"batch": 64, "warm_start_from": "ema", "schedule_epochs": 40}},
+    published=PUBLISHED,
+)

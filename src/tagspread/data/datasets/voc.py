@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tagspread.data.datasets.base import NamedDataset
+from tagspread.data.datasets.published import CAP_PAPER, DICAP_PAPER, PublishedTable
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import TagspreadError, check_choice
 
@@ -63,3 +65,52 @@ def _read_column(file: Path, value: dict[int, int]) -> dict[str, int]:
         if column.setdefault(name, found) != found:
             raise TagspreadError(f"{file} line {number} contradicts an earlier line about {name!r}.")
     return column
+
+
+def read_train_and_val(root: Path) -> tuple[LabelTable, LabelTable]:
+    """Return what the paper trains on and tests on."""
+    return read_voc(root, "train"), read_voc(root, "val")
+
+
+PUBLISHED = (
+    PublishedTable(
+        CAP_PAPER,
+        {
+            "bce": (67.95, 75.35, 78.19, 79.38),
+            "asl": (71.46, 78.00, 79.69, 80.77),
+            "llr": (75.69, 80.96, 82.31, 83.55),
+            "llct": (75.77, 81.04, 82.31, 83.50),
+            "llcp": (75.79, 81.03, 82.36, 83.68),
+            "plc": (74.49, 80.35, 82.35, 83.39),
+            "top1": (75.77, 80.78, 82.65, 83.72),
+            "topk": (75.07, 80.20, 81.99, 83.16),
+            "iat": (73.24, 80.27, 82.39, 83.55),
+            "adsh": (75.37, 80.34, 82.80, 83.93),
+            "freematch": (75.11, 80.66, 82.63, 83.60),
+            "drml": (61.77, 71.01, 72.98, 74.49),
+            "cap": (76.16, 82.16, 83.48, 84.41),
+        },
+    ),
+    PublishedTable(
+        DICAP_PAPER,
+        {
+            "bce": (65.40, 75.48, None, None),
+            "asl": (71.41, 77.81, None, None),
+            "cap": (75.90, 81.83, None, None),
+            "pclp": (77.25, 82.21, None, None),
+            "bbam": (78.66, 83.45, None, None),
+            "d2l": (79.26, 84.06, None, None),
+            "dicap": (83.53, 87.92, None, None),
+        },
+    ),
+)
+
+VOC = NamedDataset(
+    name="voc",
+    title="VOC",
+    contents="`ImageSets/Main/{class}_train.txt`, `{class}_val.txt` to test on, and `JPEGImages/{name}.jpg`",
+    signs=("ImageSets/Main",),
+    read=read_train_and_val,
+    recipes={"paper": {"batch": 32, "schedule_epochs": 40}},  # a schedule for 40 epochs, of which 28 are run
+    published=PUBLISHED,
+)

@@ -1,0 +1,37 @@
+"""What every data set with a name must bring."""
+
+from pathlib import Path
+
+import pytest
+
+from tagspread.data.datasets import DATASETS
+from tagspread.errors import TagspreadError
+from tagspread.methods import METHODS
+from tagspread.train.config import PRESETS, make_config
+
+DATA_PAGE = Path(__file__).parents[3] / "docs" / "data.md"
+
+every_dataset = pytest.mark.parametrize("dataset", DATASETS.values(), ids=list(DATASETS))
+
+
+@every_dataset
+def test_the_page_about_data_says_what_its_folder_holds(dataset):
+    assert f"| `{dataset.name}` | {dataset.contents} |" in DATA_PAGE.read_text(encoding="utf-8").splitlines()
+
+
+@every_dataset
+def test_its_recipes_are_settings_of_presets_and_methods_that_exist(dataset):
+    assert set(dataset.recipes) <= set(PRESETS)
+    assert set(dataset.method_recipes) <= set(METHODS)
+    for preset, settings in dataset.recipes.items():
+        config = make_config(preset, **settings)
+        assert all(getattr(config, name) == value for name, value in settings.items())
+
+
+@every_dataset
+def test_it_is_read_from_a_folder_known_by_signs_or_drawn(dataset, tmp_path):
+    assert (dataset.read is None) != (dataset.draw is None)
+    assert bool(dataset.signs) == (dataset.read is not None)
+    if dataset.read is not None:
+        with pytest.raises(TagspreadError, match=f"is no folder of {dataset.name}, as it has no {dataset.signs[0]}"):
+            dataset.load(tmp_path, 0)
