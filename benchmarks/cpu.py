@@ -13,7 +13,7 @@ import time
 
 import torch
 
-from tagspread.train.scoring import suitable_batch
+from tagspread.data.modality import ImageModality
 from tagspread.vision.backbones import TagNet, build_network
 from tagspread.vision.sizes import default_image_size
 
@@ -54,7 +54,7 @@ def main() -> None:
     for name in arguments.backbones:
         side = default_image_size(name)
         images = torch.randint(0, 256, (IMAGES, 3, side, side), dtype=torch.uint8)
-        few = suitable_batch(torch.device("cpu"), images.shape[1:])
+        few = ImageModality(images.shape[1:]).suitable_batch(torch.device("cpu"))
         networks = {said: Fixed(build_network(name, 20, weights="none"), layout) for said, layout in LAYOUTS.items()}
         rates = dict.fromkeys(((said, work) for said in LAYOUTS for work in ("many", "few", "train")), 0.0)
         for _ in range(arguments.rounds):

@@ -21,7 +21,6 @@ from tagspread.data.images.find import find_images
 from tagspread.data.images.store import open_store
 from tagspread.predict.embedding import embed_images
 from tagspread.train.features import embed
-from tagspread.train.scoring import suitable_batch
 from tagspread.vision.backbones import build_network
 from tagspread.vision.sizes import default_image_size
 
@@ -47,7 +46,7 @@ def main() -> None:
     size = arguments.size or default_image_size(arguments.backbone)
     store, _ = open_store(files, size, device)
     network = build_network(arguments.backbone, 1, weights=arguments.weights).to(device).eval()
-    batch = suitable_batch(device, store.shape)
+    batch = store.modality.suitable_batch(device)
     some, rows = store.batch(np.arange(min(batch, len(files)))), np.arange(len(files))
 
     @torch.inference_mode()

@@ -32,7 +32,6 @@ from tagspread.train.batches import shown_batches
 from tagspread.train.config import TrainConfig, make_config
 from tagspread.train.dataset import Dataset
 from tagspread.train.loop import evaluate, label_unlabeled, student_steps
-from tagspread.train.scoring import suitable_batch
 from tagspread.train.state import TrainState
 from tagspread.train.trainer import run_training
 from tagspread.vision.augment import Views
@@ -121,7 +120,7 @@ def bare_rates(dataset: Dataset, config: TrainConfig, state: TrainState) -> dict
 
     train(5)
     train_rate = 150 * batch / seconds(lambda: train(150), device)
-    many = dataset.store.batch(dataset.unlabeled[: suitable_batch(device, dataset.store.shape)])
+    many = dataset.store.batch(dataset.unlabeled[: dataset.store.modality.suitable_batch(device)])
     network = state.ema.model.eval()
 
     @torch.inference_mode()

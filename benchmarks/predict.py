@@ -22,9 +22,10 @@ from PIL import Image
 
 from tagspread.core.calibration import Calibration
 from tagspread.data.images.decode import decode_all
+from tagspread.data.modality import ImageModality
 from tagspread.predict.tagger import MOST_AT_A_TIME, Tagger
 from tagspread.run.artefact import Artefact
-from tagspread.train.scoring import autocast, suitable_batch
+from tagspread.train.scoring import autocast
 from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import build_network
 
@@ -74,7 +75,7 @@ def main() -> None:
     given = parser.parse_args()
     device = choose_device(given.device)
     gpu = device.type == "cuda"
-    batch_size = min(MOST_AT_A_TIME, suitable_batch(device, (3, given.size, given.size)))
+    batch_size = min(MOST_AT_A_TIME, ImageModality((3, given.size, given.size)).suitable_batch(device))
     count = -(-(given.images or (8192 if gpu else 128)) // batch_size) * batch_size
     tagger = make_tagger(given.backbone, given.size, device)
     shape = (count, 3, given.size, given.size)

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from tagspread.data.images.store import TensorStore
+from tagspread.data.modality import ImageModality
 from tagspread.errors import TagspreadError
 from tagspread.predict.images import ImageInput, read_chunks
 from tagspread.progress import Watcher
 from tagspread.train.features import embed
-from tagspread.train.scoring import suitable_batch
 from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import build_network
 from tagspread.vision.sizes import default_image_size
@@ -64,7 +64,7 @@ def embed_images(
     parts: list[np.ndarray] = []
     total = len(images) if isinstance(images, Sized) else 0
     shape = (3, side, side)
-    for chunk in read_chunks(images, shape, suitable_batch(place, shape)):
+    for chunk in read_chunks(images, shape, ImageModality(shape).suitable_batch(place)):
         good = np.flatnonzero([not error for error in chunk.errors])
         errors |= {name: error for name, error in zip(chunk.names, chunk.errors, strict=True) if error}
         names += [chunk.names[row] for row in good]

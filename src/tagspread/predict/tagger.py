@@ -15,11 +15,12 @@ from tagspread.core.arrays import ArrayLike
 from tagspread.core.calibration import Calibration
 from tagspread.core.decision import decide
 from tagspread.data.images.store import TensorStore
+from tagspread.data.modality import ImageModality
 from tagspread.errors import TagspreadError
 from tagspread.predict.images import Chunk, ImageInput, read_chunks
 from tagspread.predict.predictions import Predictions
 from tagspread.run.artefact import Artefact, load_network, read_artefact
-from tagspread.train.scoring import score, suitable_batch
+from tagspread.train.scoring import score
 from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import TagNet
 
@@ -106,7 +107,7 @@ class Tagger:
         self, images: ImageInput | Iterable[ImageInput], *, mirror: bool = False, batch: int | None = None
     ) -> Iterator[tuple[Chunk, np.ndarray]]:
         """Yield chunks of images with the network's own answers; those of unreadable images mean nothing."""
-        batch = batch or min(MOST_AT_A_TIME, suitable_batch(self.device, self.artefact.shape))
+        batch = batch or min(MOST_AT_A_TIME, ImageModality(self.artefact.shape).suitable_batch(self.device))
         asked: deque[tuple[Chunk, Tensor, torch.cuda.Event | None]] = deque()
         for chunk in read_chunks(images, self.artefact.shape, batch):
             # budget 0: the images stay in memory and follow batch by batch, while the GPU works on those before

@@ -40,6 +40,5 @@ def shown_batches(
     flat = [chunk.reshape(-1) for chunk in chunks]
     items = prefetch(store.batch, flat) if store.placement == "disk" else map(store.batch, flat)
     for chunk, rows, loaded in zip(chunks, flat, items, strict=True):
-        # features have no views: what is no image is trained on as it is
-        made = network.show(views, loaded, rows, epoch, cutout) if loaded.ndim == 4 else loaded
+        made = network.show(views, loaded, rows, epoch, cutout) if store.modality.has_views else loaded
         yield from made.reshape(*chunk.shape, *made.shape[1:])

@@ -59,7 +59,7 @@ def embed(
     network.to(device).eval()
 
     def look(images: Tensor) -> Tensor:
-        return network.features(images.flip(-1) if mirror else images)
+        return network.features(store.modality.mirror(images) if mirror else images)
 
     def part(at: int) -> np.ndarray:
         some = rows[at : at + ROWS_AT_ONCE]

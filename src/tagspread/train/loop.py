@@ -69,8 +69,7 @@ def train_loop(
 
 def teachers_look(dataset: Dataset, state: TrainState) -> Callable[[np.ndarray], Tensor]:
     """Return what scores rows as the teacher sees them: plain, and where that is wanted also in the mirror."""
-    images = len(dataset.store.shape) == 3  # features have no mirror image
-    flips = state.config.teacher_flips and state.config.flip and images
+    flips = state.config.teacher_flips and state.config.flip and dataset.store.modality.has_mirror
     return partial(state.score, state.ema.model, dataset.store, flips=flips)
 
 

@@ -11,22 +11,6 @@ from torch import Tensor, nn
 
 from tagspread.data.images.store import Store, prefetch
 
-GPU_BATCH = 512
-CPU_BATCH = 128
-CPU_PIXELS = 8 * 224 * 224  # what lies between the layers should stay in the cache; 32 such images take twice as long
-
-
-def suitable_batch(device: torch.device, shape: tuple[int, ...]) -> int:
-    """Return how many items of a shape a device looks at best at a time: a GPU many, a processor few.
-
-    >>> cpu = torch.device("cpu")
-    >>> suitable_batch(cpu, (3, 288, 288)), suitable_batch(cpu, (3, 224, 224)), suitable_batch(cpu, (3, 24, 24))
-    (4, 8, 128)
-    """
-    if device.type != "cpu" or len(shape) != 3:  # features are no images: nothing lies between their layers
-        return GPU_BATCH
-    return max(4, min(CPU_BATCH, CPU_PIXELS // (shape[1] * shape[2])))
-
 
 def resolve_precision(device: torch.device, precision: str) -> str:
     """Return what ``"auto"`` means on a device: bf16 on GPUs that have it themselves, where others would imitate it."""
@@ -59,7 +43,7 @@ def score(
     The view is the plain one: the same item gets the same score every time. ``batch`` items at a time; as many as suit
     the device if not given.
     """
-    batch = batch or suitable_batch(device, store.shape)
+    batch = batch or store.modality.suitable_batch(device)
     if isinstance(network, nn.Module):
         network.eval()
     parts = [rows[at : at + batch] for at in range(0, len(rows), batch)]
@@ -68,6 +52,6 @@ def score(
         with autocast(device, precision):
             out = network(items).float()
             if flips:
-                out = (out + network(items.flip(-1)).float()) / 2
+                out = (out + network(store.modality.mirror(items)).float()) / 2
         outputs.append(out)
     return torch.cat(outputs)

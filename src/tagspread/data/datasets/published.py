@@ -18,8 +18,8 @@ class Paper(NamedTuple):
     mark: str
 
 
-# By its released code, its figures are the best over all epochs, of the raw and the average network, on the test set. One
-# seed, ResNet-50, 224 pixels; no standard deviations were published.
+# By its released code, these are the best on the test set over all epochs, of the raw and the average network, with one
+# seed, ResNet-50 and 224 pixels. No standard deviations were published.
 CAP_PAPER = Paper("CAP paper (NeurIPS 2023)", "arXiv 2305.02795, tables 1 and 2", "")
 DICAP_PAPER = Paper(
     "DiCaP paper (AAAI 2026)",

@@ -20,6 +20,7 @@ from tagspread.core.arrays import as_tensor
 from tagspread.data.images.cache import ImageCache
 from tagspread.data.images.decode import AnyPath, Broken, Images, Progress, check_size, decode_all, shifted
 from tagspread.data.images.memory import usable_memory
+from tagspread.data.modality import ImageModality, Modality, modality_of
 from tagspread.errors import Blank, TagspreadError
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ BYTES_AT_ONCE = 2**28  # on the way to a GPU, so that memory need not hold every
 class Store(Protocol):
     """What the training loop needs of its data."""
 
+    modality: Modality  # whether these are images or feature vectors
     shape: tuple[int, ...]  # of one item, such as (3, 224, 224)
     device: torch.device  # where batches come to lie
     placement: str  # "device", "pinned" (in memory, copied to a GPU in the background), "memory" or "disk"
@@ -76,6 +78,7 @@ class TensorStore:
             given = given.to(self.device)
         self.items = given
         self.shape = tuple(given.shape[1:])
+        self.modality = modality_of(self.shape)
         host = "pinned" if self.device.type == "cuda" else "memory"
         self.placement = host if given.device.type == "cpu" else "device"
 
@@ -117,6 +120,7 @@ class DiskStore:
             )
         self.device = torch.device(device)
         self.shape = tuple(images.shape[1:])
+        self.modality: Modality = ImageModality(self.shape)
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -253,14 +257,13 @@ def _to(batch: Tensor, device: torch.device) -> Tensor:
 
 
 def _describe(store: Store, nbytes: int) -> str:
-    what = "images" if len(store.shape) == 3 else "feature vectors"
     where = {
         "device": "on the GPU" if store.device.type == "cuda" else f"on the device {store.device.type}",
         "pinned": "in memory, copied to the GPU batch by batch",
         "memory": "in memory",
         "disk": "read from disk batch by batch",
     }[store.placement]
-    return f"{len(store):,} {what}, {_amount(nbytes)}, {where}"
+    return f"{len(store):,} {store.modality.noun}, {_amount(nbytes)}, {where}"
 
 
 def _amount(nbytes: float) -> str:
