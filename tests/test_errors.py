@@ -61,7 +61,7 @@ def test_both_are_told_what_to_write(text, python, shell, tmp_path):
     assert python in str(caught.value)
     assert "--" not in str(caught.value)
     checked = CliRunner().invoke(app, ["check", str(tmp_path), "--labels", str(tmp_path / "t.csv"), "--json"])
-    (message,) = [one["message"] for one in json.loads(checked.output)["problems"] if one["kind"] == "table"]
+    (message,) = [one["message"] for one in json.loads(checked.output)["findings"] if one["kind"] == "table"]
     assert shell in message
     assert python not in message
 

@@ -27,7 +27,7 @@ def check(
 
     A table or folder that cannot be read is exit code 2, as everywhere.
     """
-    from tagspread.data.check.run import run_check
+    from tagspread.data.check.dataset import run_check
 
     options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
     raise typer.Exit(run_check(images, labels, test_labels, as_json, table_options=options))

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
+from tagspread.data.check.dataset import check_dataset, run_check
 from tagspread.data.check.labels import similar_names
-from tagspread.data.check.report import CheckReport, Place, Problem, render
-from tagspread.data.check.run import check_dataset, run_check
+from tagspread.data.check.report import CheckReport, Finding, Place, render
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
@@ -45,8 +45,8 @@ def write(folder, *rows, name="labels.csv", header="file,tags"):
 
 
 def one(report, kind):
-    found = [problem for problem in report.problems if problem.kind == kind]
-    assert len(found) == 1, report.problems
+    found = [finding for finding in report.findings if finding.kind == kind]
+    assert len(found) == 1, report.findings
     return found[0], [str(place) for place in found[0].places]
 
 
@@ -59,7 +59,7 @@ def shown(report, width=100):
 def test_a_clean_folder(folder):
     report = check(folder)
     assert report.ok
-    assert report.problems == ()
+    assert report.findings == ()
     assert report.counts == {
         "images": 40, "labeled": 12, "test": 8, "unlabeled": 20, "missing": 0, "unreadable": 0, "copies": 0,
         "copies_in_unlabeled": 0,
@@ -79,9 +79,9 @@ def test_missing_files_and_what_was_meant(folder):
     write(
         folder, "P01.png,sea", "p02.jpg,sand|dune", "far.png,sea", "p-03.png,sand", "qqqqqqqq.bmp,sea", "p05.png,dune"
     )
-    problem, places = one(check(folder), "missing_file")
-    assert problem.level == "error"
-    assert problem.message == "Files that a table names but that are not there (5): correct the names or add the files."
+    finding, places = one(check(folder), "missing_file")
+    assert finding.level == "error"
+    assert finding.message == "Files that a table names but that are not there (5): correct the names or add the files."
     assert places == [
         "P01.png (labels row 1): did you mean p01.png?",
         "p02.jpg (labels row 2): did you mean p02.png?",
@@ -97,7 +97,7 @@ def test_unreadable_and_empty_images(folder):
     (folder / "p30.png").write_bytes(b"no image at all")
     (folder / "p31.png").write_bytes(b"")
     report = check(folder)
-    found = {(p.level, p.kind): [str(place) for place in p.places] for p in report.problems}
+    found = {(p.level, p.kind): [str(place) for place in p.places] for p in report.findings}
     assert found[("error", "empty_file")] == ["p13.png (test labels row 2)"]
     assert found[("warning", "empty_file")] == ["p31.png"]
     assert found[("error", "unreadable")][0].startswith("p01.png (labels row 2): ")
@@ -112,8 +112,8 @@ def test_a_test_image_that_is_trained_on(folder):
     with Image.open(folder / "p03.png") as opened:
         opened.resize((200, 150)).convert("RGB").save(folder / "p15.jpg", quality=70)
     write(folder, "p14.png,sand", "p15.jpg,sea|dune", "p04.png,sea|sand", name="test.csv")
-    problem, places = one(check(folder), "leak")
-    assert problem.level == "error"
+    finding, places = one(check(folder), "leak")
+    assert finding.level == "error"
     assert places == [
         "p14.png (test labels row 1): same file as p02.png (labels row 3)",
         "p15.jpg (test labels row 2): looks like p03.png (labels row 4)",
@@ -136,8 +136,8 @@ def test_copies_with_the_same_and_with_other_labels(folder):
     shutil.copy(folder / "p00.png", folder / "p04.png")  # both sea|sand
     shutil.copy(folder / "p01.png", folder / "p02.png")  # sea, sand
     report = check(folder)
-    problem, places = one(report, "conflicting_labels")
-    assert problem.level == "error"
+    finding, places = one(report, "conflicting_labels")
+    assert finding.level == "error"
     expected = "p02.png (labels row 3): same file as p01.png (row 2): sand (1 here, 0 there), sea (0 here, 1 there)"
     assert places == [expected]
     assert one(report, "listed_twice")[1] == ["p04.png (labels row 5): same file as p00.png (row 1)"]
@@ -171,8 +171,8 @@ def test_tags(folder):
     assert one(report, "hardly_seen")[1] == ["Sea: 2 of 12", "rare: 1 of 12"]
     assert one(report, "always_there")[1] == ["all: 12 of 12"]
     assert one(report, "similar_tags")[1] == ["'Sea': on 2, while 'sea' is on 10 and differs only by case or spaces"]
-    problem, places = one(report, "unknown_tags")
-    assert problem.level == "error"
+    finding, places = one(report, "unknown_tags")
+    assert finding.level == "error"
     assert places == ["'sae': on 1 of the test images. Did you mean 'sea'?"]
     assert one(report, "not_in_test")[1] == ["Sea", "owl", "all"]
 
@@ -181,8 +181,8 @@ def test_tags_that_may_be_several(folder):
     """Blanks between some of the tags only: too few to be refused by the reader."""
     tags = ["sea", "sand", "sea", "sand", "sea|sand", "sea sand", "sea", "traffic light", "light", "sand"]
     write(folder, *(f"p{k:02}.png,{tag}" for k, tag in enumerate(tags)))
-    problem, places = one(check(folder), "joined_tags")
-    assert (problem.level, places) == ("warning", ["'sea sand': on 1"])
+    finding, places = one(check(folder), "joined_tags")
+    assert (finding.level, places) == ("warning", ["'sea sand': on 1"])
 
 
 @pytest.mark.parametrize(
@@ -219,15 +219,15 @@ def test_no_labels_no_unlabeled_small_unlabeled(folder):
     paths = tuple(folder / f"p{k:02}.png" for k in range(40))
     y = np.array([[1], [0], [1], [0]] * 10)
     assert one(check_dataset(folder, LabelTable(paths, ("sea",), y)), "no_unlabeled")[0].level == "warning"
-    problem, _ = one(check_dataset(folder, LabelTable(paths[:30], ("sea",), y[:30])), "small_unlabeled")
-    assert (problem.level, "fewer unlabeled images (10) than labeled ones (30)" in problem.message) == ("note", True)
+    finding, _ = one(check_dataset(folder, LabelTable(paths[:30], ("sea",), y[:30])), "small_unlabeled")
+    assert (finding.level, "fewer unlabeled images (10) than labeled ones (30)" in finding.message) == ("note", True)
 
 
 def test_only_the_images_without_labels(folder):
     (folder / "p30.png").write_bytes(b"")
     seen = []
     report = check_dataset(folder, None, progress=lambda done, total: seen.append((done, total)))
-    assert [problem.kind for problem in report.problems] == ["empty_file"]
+    assert [finding.kind for finding in report.findings] == ["empty_file"]
     assert seen[-1] == (40, 40)
 
 
@@ -253,7 +253,7 @@ def test_run_check_as_json(folder):
     code, text = run(folder, folder.parent / "labels.csv", folder.parent / "test.csv", as_json=True)
     facts = json.loads(text)
     assert (code, facts["ok"]) == (1, False)
-    place = facts["problems"][0]["places"][0]
+    place = facts["findings"][0]["places"][0]
     assert (place["file"], place["row"], place["table"]) == ("p01.png", 2, "labels")
     report = check(folder)
     assert json.loads(json.dumps(report.to_dict())) == report.to_dict() == facts
@@ -266,9 +266,9 @@ def test_a_table_that_cannot_be_read_is_one_of_the_problems(folder):
     code, text = run(folder, folder.parent / "labels.csv", folder.parent / "none.csv", as_json=True)
     facts = json.loads(text)
     assert code == 2
-    assert [problem["kind"] for problem in facts["problems"]] == ["table", "table", "empty_file"]
-    assert "line 2" in facts["problems"][0]["message"]
-    assert "none.csv" in facts["problems"][1]["message"]
+    assert [finding["kind"] for finding in facts["findings"]] == ["table", "table", "empty_file"]
+    assert "line 2" in facts["findings"][0]["message"]
+    assert "none.csv" in facts["findings"][1]["message"]
 
 
 def test_a_table_that_is_not_there_is_one_message(folder):
@@ -292,7 +292,7 @@ def test_no_folder(tmp_path):
 
 def test_long_lists_are_cut_and_odd_names_printed_as_they_are():
     places = tuple(Place(file=f"[bold]{k}.jpg") for k in range(13))
-    text = shown(CheckReport((Problem("warning", "x", "Odd [red] files (13): look.", places),)), width=40)
+    text = shown(CheckReport((Finding("warning", "x", "Odd [red] files (13): look.", places),)), width=40)
     assert "warning Odd [red] files (13): look." in text
     assert "    [bold]9.jpg\n    and 3 more\n" in text
     assert "[bold]10.jpg" not in text

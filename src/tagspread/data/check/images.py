@@ -7,10 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from tagspread.data.check.report import LABELS, TEST, Place, Problem, problem
+from tagspread.data.check.report import LABELS, TEST, Finding, Place, finding_at
 from tagspread.data.images.decode import Broken, Progress, decode_all, shifted
 from tagspread.data.images.duplicates import SIDE, groups, lookalikes, same_bytes, thumbnails
 from tagspread.data.images.find import find_images
@@ -28,7 +29,7 @@ class Inventory:
     paths: list[Path]
     tables: dict[str, LabelTable]
     rows: dict[str, list[int]]  # for each table, the image of each row
-    known: dict[str, np.ndarray]  # for each table, whether anything is known of each row
+    has_label: dict[str, np.ndarray]  # for each table, whether any label of each row is known
     unlabeled: set[int]
     missing: set[int]
     broken: dict[int, Broken]
@@ -38,14 +39,14 @@ class Inventory:
     def counts(self) -> dict[str, int]:
         """How many of what there are; rows with every tag unknown, or without a readable image, are not labeled."""
         gone = self.missing | self.broken.keys()
-        known = {
-            name: sum(image not in gone for image, tagged in zip(self.rows[name], some, strict=True) if tagged)
-            for name, some in self.known.items()
+        usable = {
+            name: sum(image not in gone for image, tagged in zip(self.rows[name], has_label, strict=True) if tagged)
+            for name, has_label in self.has_label.items()
         }
         return {
             "images": len(self.paths) - len(self.missing),
-            "labeled": known.get(LABELS, 0),
-            "test": known.get(TEST, 0),
+            "labeled": usable.get(LABELS, 0),
+            "test": usable.get(TEST, 0),
             "unlabeled": len(self.unlabeled),
             "missing": len(self.missing),
             "unreadable": len(self.broken),
@@ -80,15 +81,15 @@ def take_inventory(
 
     rows = {name: [enter(Path(path)) for path in table.paths] for name, table in tables.items()}
     named = len(paths)
-    found = {enter(path) for path in find_images(folder)}
-    missing = {index for index in range(named) if index not in found and not paths[index].exists()}
+    in_folder = {enter(path) for path in find_images(folder)}
+    missing = {index for index in range(named) if index not in in_folder and not paths[index].exists()}
     thumbs, broken = _decode(paths, missing, progress)
-    known = {name: np.asarray((table.y >= 0).any(axis=1)) for name, table in tables.items()}
+    has_label = {name: table.labeled for name, table in tables.items()}
     unlabeled = set(range(named, len(paths)))
     if labels is not None:
-        unlabeled |= {rows[LABELS][row] for row in np.flatnonzero(~known[LABELS]).tolist()}
+        unlabeled |= {rows[LABELS][row] for row in np.flatnonzero(~has_label[LABELS]).tolist()}
     unlabeled -= missing | broken.keys()
-    return Inventory(folder, paths, tables, rows, known, unlabeled, missing, broken, thumbs)
+    return Inventory(folder, paths, tables, rows, has_label, unlabeled, missing, broken, thumbs)
 
 
 def _decode(paths: list[Path], missing: set[int], progress: Progress | None) -> tuple[np.ndarray, dict[int, Broken]]:
@@ -104,17 +105,17 @@ def _decode(paths: list[Path], missing: set[int], progress: Progress | None) -> 
     return thumbs, broken
 
 
-def check_files(inventory: Inventory) -> Iterator[Problem]:
+def check_files(inventory: Inventory) -> Iterator[Finding]:
     """Yield what is missing or cannot be read."""
     uses = inventory.uses()
-    found = _Names(inventory)
+    meant_files = _MeantFiles(inventory)
     missing = []
     for index in sorted(inventory.missing):
         name, row = uses[index][0]
         path = inventory.paths[index]
-        missing.append(Place(inventory.show(path), row + 1, table=name, remark=found.closest(path)))
+        missing.append(Place(inventory.show(path), row + 1, table=name, remark=meant_files.closest(path)))
     advice = "correct the names or add the files."
-    yield from problem("error", "missing_file", "Files that a table names but that are not there", advice, missing)
+    yield from finding_at("error", "missing_file", "Files that a table names but that are not there", advice, missing)
     for kind, what, empty in (("empty_file", "Empty files", True), ("unreadable", "Unreadable images", False)):
         for level, named, whose, advice in (
             ("error", True, "with labels", "replace the files or take their rows out."),
@@ -126,10 +127,10 @@ def check_files(inventory: Inventory) -> Iterator[Problem]:
                     name, row = uses[index][0] if named else ("", -1)
                     remark = "" if empty else failure.reason
                     places.append(Place(inventory.show(failure.path), row + 1, table=name, remark=remark))
-            yield from problem(level, kind, f"{what} {whose}", advice, places)
+            yield from finding_at(level, kind, f"{what} {whose}", advice, places)
 
 
-class _Names:
+class _MeantFiles:
     """Finds the file that was probably meant: other case, another suffix, another folder, a slip of the pen."""
 
     def __init__(self, inventory: Inventory) -> None:
@@ -157,27 +158,29 @@ class _Names:
         return "" if meant is None else f"did you mean {self.inventory.show(meant)}?"
 
 
-def check_copies(inventory: Inventory, near: int) -> tuple[list[Problem], dict[str, int]]:
+def check_copies(inventory: Inventory, near: int) -> tuple[list[Finding], dict[str, int]]:
     """Return what is wrong with images that are there more than once, and how many copies there are."""
-    seen = np.array(
+    readable = np.array(
         [k for k in range(len(inventory.paths)) if k not in inventory.missing and k not in inventory.broken], dtype=int
     )
-    keys = [(inventory.paths[k].stat().st_size, inventory.thumbs[k].tobytes()) for k in seen.tolist()]
-    exact = seen[same_bytes([inventory.paths[k] for k in seen.tolist()], keys)]
-    alike = seen[lookalikes(inventory.thumbs[seen], near)]
-    together = groups(np.concatenate([exact, alike]), len(inventory.paths))
-    label = {index: k for k, group in enumerate(groups(exact, len(inventory.paths))) for index in group.tolist()}
+    keys = [(inventory.paths[k].stat().st_size, inventory.thumbs[k].tobytes()) for k in readable.tolist()]
+    exact = readable[same_bytes([inventory.paths[k] for k in readable.tolist()], keys)]
+    similar = readable[lookalikes(inventory.thumbs[readable], near)]
+    together = groups(np.concatenate([exact, similar]), len(inventory.paths))
+    exact_group = {index: k for k, group in enumerate(groups(exact, len(inventory.paths))) for index in group.tolist()}
     in_groups = {index for group in together for index in group.tolist()}
     uses = inventory.uses()
     twice = [np.array([index]) for index, rows in uses.items() if len(rows) > 1 and index not in in_groups]
-    found: dict[str, list[Place]] = defaultdict(list)
+    places: dict[str, list[Place]] = defaultdict(list)
     for group in [*together, *twice]:
-        _judge(inventory, group.tolist(), uses, label, found)
-    problems = [
-        one for kind, (level, what, advice) in COPIES.items() for one in problem(level, kind, what, advice, found[kind])
+        _judge(inventory, group.tolist(), uses, exact_group, places)
+    findings = [
+        finding
+        for kind, (level, what, advice) in COPIES.items()
+        for finding in finding_at(level, kind, what, advice, places[kind])
     ]
     within_unlabeled = [sum(index in inventory.unlabeled for index in group.tolist()) for group in together]
-    return problems, {
+    return findings, {
         "copies": sum(len(group) - 1 for group in together),
         "copies_in_unlabeled": sum(count - 1 for count in within_unlabeled if count > 1),
     }
@@ -200,33 +203,49 @@ COPIES = {
 }
 
 
+class _Mention(NamedTuple):
+    """An image in a row of a table."""
+
+    image: int
+    table: str
+    row: int
+
+
 def _judge(
-    inventory: Inventory, group: list[int], uses: dict[int, list[tuple[str, int]]], label: dict[int, int],
-    found: dict[str, list[Place]],
+    inventory: Inventory, group: list[int], uses: dict[int, list[tuple[str, int]]], exact_group: dict[int, int],
+    places: dict[str, list[Place]],
 ) -> None:  # fmt: skip
     """Say what is wrong with one group of copies, at most once of each kind per row."""
-    rows = [(index, name, row) for index in group for name, row in uses.get(index, []) if inventory.known[name][row]]
-    trained = [one for one in rows if one[1] == LABELS]
-    tested = [one for one in rows if one[1] == TEST]
-    in_unlabeled = [index for index in group if index in inventory.unlabeled]
+    labeled = [
+        _Mention(image, name, row)
+        for image in group
+        for name, row in uses.get(image, [])
+        if inventory.has_label[name][row]
+    ]
+    trained = [mention for mention in labeled if mention.table == LABELS]
+    tested = [mention for mention in labeled if mention.table == TEST]
+    in_unlabeled = [image for image in group if image in inventory.unlabeled]
 
-    def place(one: tuple[int, str, int], other: int, more: str = "") -> Place:
-        index, name, row = one
-        how = (
-            "is" if index == other else "same file as" if label.get(index, -1) == label.get(other, -2) else "looks like"
-        )
-        return Place(inventory.show(inventory.paths[index]), row + 1, table=name,
-                     remark=f"{how} {inventory.show(inventory.paths[other])}{more}")  # fmt: skip
+    def place(mention: _Mention, other: int, more: str = "") -> Place:
+        relation = "looks like"
+        if mention.image == other:
+            relation = "is"
+        elif exact_group.get(mention.image, -1) == exact_group.get(other, -2):
+            relation = "same file as"
+        remark = f"{relation} {inventory.show(inventory.paths[other])}{more}"
+        file = inventory.show(inventory.paths[mention.image])
+        return Place(file, mention.row + 1, table=mention.table, remark=remark)
 
-    for one in tested if trained else []:
-        found["leak"].append(place(one, trained[0][0], f" ({LABELS} row {trained[0][2] + 1})"))
-    for some, unlabeled_kind in ((trained, "labeled_in_unlabeled"), (tested, "test_in_unlabeled")):
-        for one in some[1:]:
-            different = _conflict(inventory.tables[one[1]], some[0][2], one[2])
-            kind, tags = ("conflicting_labels", f": {different}") if different else ("listed_twice", "")
-            found[kind].append(place(one, some[0][0], f" (row {some[0][2] + 1}){tags}"))
-        if some and in_unlabeled:
-            found[unlabeled_kind].append(place(some[0], in_unlabeled[0]))
+    for mention in tested if trained else []:
+        places["leak"].append(place(mention, trained[0].image, f" ({LABELS} row {trained[0].row + 1})"))
+    for mentions, unlabeled_kind in ((trained, "labeled_in_unlabeled"), (tested, "test_in_unlabeled")):
+        for mention in mentions[1:]:
+            first = mentions[0]
+            conflict = _conflict(inventory.tables[mention.table], first.row, mention.row)
+            kind, tags = ("conflicting_labels", f": {conflict}") if conflict else ("listed_twice", "")
+            places[kind].append(place(mention, first.image, f" (row {first.row + 1}){tags}"))
+        if mentions and in_unlabeled:
+            places[unlabeled_kind].append(place(mentions[0], in_unlabeled[0]))
 
 
 def _conflict(table: LabelTable, a: int, b: int) -> str:

@@ -1,4 +1,4 @@
-"""What can be wrong with labels before any image is looked at: tags, rows, and how many of each."""
+"""What can be wrong with labels, without the images: tags, rows, and how many of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tagspread.core.theory import proportion_interval
-from tagspread.data.check.report import LABELS, TEST, ClassFacts, Place, Problem, problem
+from tagspread.data.check.report import LABELS, TEST, ClassFacts, Finding, Place, finding_at
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import did_you_mean
 
@@ -25,8 +25,8 @@ def class_facts(labels: LabelTable, unlabeled: int) -> tuple[ClassFacts, ...]:
     """Count each class and say what to expect of it in an unlabeled set of that size."""
     positives, known = (labels.y == 1).sum(0), (labels.y >= 0).sum(0)
     low, high = np.zeros(len(known)), np.ones(len(known))
-    if (some := known > 0).any():
-        low[some], high[some] = proportion_interval(positives[some], known[some])
+    if (has_label := known > 0).any():
+        low[has_label], high[has_label] = proportion_interval(positives[has_label], known[has_label])
     return tuple(
         ClassFacts(
             name,
@@ -44,10 +44,10 @@ def class_facts(labels: LabelTable, unlabeled: int) -> tuple[ClassFacts, ...]:
 
 def check_labels(
     labels: LabelTable, test: LabelTable | None, facts: tuple[ClassFacts, ...], show: Show
-) -> Iterator[Problem]:
+) -> Iterator[Finding]:
     """Yield what is wrong or worth knowing about tags and rows."""
     if not (labels.y >= 0).any():
-        yield Problem("error", "no_labels", "No row of the labels says anything; at least some tags must be known.")
+        yield Finding("error", "no_labels", "No row of the labels says anything; at least some tags must be known.")
     else:
         yield from _check_counts(facts)
     yield from _check_names(dict(zip(labels.classes, (labels.y == 1).sum(0).tolist(), strict=True)))
@@ -57,7 +57,7 @@ def check_labels(
         yield from _check_rows(test, TEST, show)
 
 
-def _check_counts(facts: tuple[ClassFacts, ...]) -> Iterator[Problem]:
+def _check_counts(facts: tuple[ClassFacts, ...]) -> Iterator[Finding]:
     kinds: dict[tuple[str, str, str], Callable[[ClassFacts], bool]] = {
         ("never_seen", "Tags without a labeled image", "they cannot be learnt."): lambda f: not f.positives,
         (
@@ -73,20 +73,20 @@ def _check_counts(facts: tuple[ClassFacts, ...]) -> Iterator[Problem]:
     }
     for (kind, what, advice), applies in kinds.items():
         places = [Place(tag=f.name, remark=f"{f.positives:,} of {f.known:,}") for f in facts if applies(f)]
-        yield from problem("warning", kind, what, advice, places)
+        yield from finding_at("warning", kind, what, advice, places)
 
 
-def _check_names(counts: Mapping[str, int]) -> Iterator[Problem]:
+def _check_names(counts: Mapping[str, int]) -> Iterator[Finding]:
     places = []
-    for a, b, how in similar_names(counts):
+    for a, b, difference in similar_names(counts):
         common, rare = (a, b) if counts[a] >= counts[b] else (b, a)
-        remark = f"on {counts[rare]:,}, while {common!r} is on {counts[common]:,} and differs only by {how}"
+        remark = f"on {counts[rare]:,}, while {common!r} is on {counts[common]:,} and differs only by {difference}"
         places.append(Place(tag=repr(rare), remark=remark))
     advice = "if so, write it in one."
-    yield from problem("warning", "similar_tags", "Tags that may be one tag written in two ways", advice, places)
+    yield from finding_at("warning", "similar_tags", "Tags that may be one tag written in two ways", advice, places)
     several = [Place(tag=repr(name), remark=f"on {counts[name]:,}") for name in names_of_names(counts)]
     advice = "if so, put the delimiter between them."
-    yield from problem(
+    yield from finding_at(
         "warning", "joined_tags", "Tags that may be several, as each word is a tag itself", advice, several
     )
 
@@ -97,9 +97,9 @@ def names_of_names(names: Iterable[str]) -> list[str]:
     >>> names_of_names(["dog", "cat", "dog cat", "sea, dog", "sea", "traffic light", "light"])
     ['dog cat', 'sea, dog']
     """
-    known = set(names)
-    parts = {name: re.split(r"[\s,;/]+", name.strip()) for name in known}
-    return sorted(name for name, words in parts.items() if len(words) > 1 and known.issuperset(words))
+    all_names = set(names)
+    parts = {name: re.split(r"[\s,;/]+", name.strip()) for name in all_names}
+    return sorted(name for name, words in parts.items() if len(words) > 1 and all_names.issuperset(words))
 
 
 def similar_names(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
@@ -115,20 +115,19 @@ def similar_names(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
     plain: dict[str, list[str]] = defaultdict(list)
     for name in counts:
         plain["".join(name.split()).replace("_", "").replace("-", "").casefold()].append(name)
-    found = [(some[0], other, "case or spaces") for some in plain.values() for other in some[1:]]
+    similar = [(first, other, "case or spaces") for first, *others in plain.values() for other in others]
     # two words a letter apart, or with two letters swapped, share a word with one letter less (or are that word)
     shorter: dict[str, list[str]] = defaultdict(list)
     for word in plain:
         for less in {word, *(word[:k] + word[k + 1 :] for k in range(len(word)))}:
             shorter[less].append(word)
-    pairs = {(a, b): None for some in shorter.values() for i, a in enumerate(some) for b in some[i + 1 :]}
+    pairs = {(a, b): None for words in shorter.values() for i, a in enumerate(words) for b in words[i + 1 :]}
     rank = {word: k for k, word in enumerate(plain)}
     for a, b in sorted(pairs, key=lambda pair: (rank[pair[0]], rank[pair[1]])):
         few, many = sorted((sum(counts[n] for n in plain[a]), sum(counts[n] for n in plain[b])))
-        how = _difference(a, b, slip=few <= FEW and many >= RARER * max(few, 1))
-        if how:
-            found.append((max(plain[a], key=counts.__getitem__), max(plain[b], key=counts.__getitem__), how))
-    return found
+        if difference := _difference(a, b, slip=few <= FEW and many >= RARER * max(few, 1)):
+            similar.append((max(plain[a], key=counts.__getitem__), max(plain[b], key=counts.__getitem__), difference))
+    return similar
 
 
 def _difference(a: str, b: str, slip: bool) -> str:
@@ -147,17 +146,17 @@ def _difference(a: str, b: str, slip: bool) -> str:
     return "one letter" if not extra.isdigit() and (plural or slip or len(short) >= 5) else ""
 
 
-def _check_rows(table: LabelTable, name: str, show: Show) -> Iterator[Problem]:
-    known = (table.y >= 0).any(axis=1)
-    unknown, bare = np.flatnonzero(~known), np.flatnonzero(known & ~(table.y == 1).any(axis=1))
+def _check_rows(table: LabelTable, name: str, show: Show) -> Iterator[Finding]:
+    has_label = table.labeled
+    unknown, bare = np.flatnonzero(~has_label), np.flatnonzero(has_label & ~(table.y == 1).any(axis=1))
     use = "they count as part of the unlabeled set." if name == LABELS else "they are left out of the test."
     places = (_rows(table, rows, name, show) for rows in (unknown, bare))
-    yield from problem("note", "unknown_rows", f"Rows of the {name} with every tag unknown", use, next(places))
+    yield from finding_at("note", "unknown_rows", f"Rows of the {name} with every tag unknown", use, next(places))
     fine = "fine, if there is nothing to tag on these images."
-    yield from problem("note", "rows_without_tags", f"Rows of the {name} without any tag", fine, next(places))
+    yield from finding_at("note", "rows_without_tags", f"Rows of the {name} without any tag", fine, next(places))
 
 
-def _check_test(labels: LabelTable, test: LabelTable) -> Iterator[Problem]:
+def _check_test(labels: LabelTable, test: LabelTable) -> Iterator[Finding]:
     positives = dict(zip(test.classes, (test.y == 1).sum(0).tolist(), strict=True))
     foreign = [
         Place(tag=repr(name), remark=f"on {positives[name]:,} of the test images.{did_you_mean(name, labels.classes)}")
@@ -165,10 +164,10 @@ def _check_test(labels: LabelTable, test: LabelTable) -> Iterator[Problem]:
         if name not in labels.classes
     ]
     advice = "rename them or take them out."
-    yield from problem("error", "unknown_tags", "Tags of the test labels that the labels lack", advice, foreign)
+    yield from finding_at("error", "unknown_tags", "Tags of the test labels that the labels lack", advice, foreign)
     absent = [Place(tag=name) for name in labels.classes if not positives.get(name)]
     advice = "the test cannot say how well they are found."
-    yield from problem("warning", "not_in_test", "Tags on no test image", advice, absent)
+    yield from finding_at("warning", "not_in_test", "Tags on no test image", advice, absent)
 
 
 def _rows(table: LabelTable, rows: np.ndarray, name: str, show: Show) -> list[Place]:

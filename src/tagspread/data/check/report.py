@@ -20,12 +20,12 @@ SUMMARY = {
     "copies_in_unlabeled": "copies within the unlabeled set",
 }
 TAGS = 100  # shown in the table
-PLACES = 10  # shown per problem; JSON has them all
+PLACES = 10  # shown per finding; JSON has them all
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a problem is: whichever of file, row (from 1, below the header) and tag apply, and a remark."""
+    """Where a finding is: whichever of file, row (from 1, below the header) and tag apply, and a remark."""
 
     file: str = ""
     row: int = 0
@@ -46,7 +46,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Finding:
     """Something to fix ("error"), to think about ("warning") or to know ("note"), and where it is."""
 
     level: str
@@ -55,14 +55,14 @@ class Problem:
     places: tuple[Place, ...] = ()
 
 
-def problem(level: str, kind: str, what: str, advice: str, places: Sequence[Place]) -> Iterator[Problem]:
-    """Yield one problem that names all its places, or nothing if there are none.
+def finding_at(level: str, kind: str, what: str, advice: str, places: Sequence[Place]) -> Iterator[Finding]:
+    """Yield a finding that names all its places, or nothing if there are none.
 
-    >>> [found.message for found in problem("error", "missing", "Missing files", "add them.", [Place("a.jpg")])]
+    >>> [finding.message for finding in finding_at("error", "missing", "Missing files", "add them.", [Place("a.jpg")])]
     ['Missing files (1): add them.']
     """
     if places:
-        yield Problem(level, kind, f"{what} ({len(places):,}): {advice}", tuple(places))
+        yield Finding(level, kind, f"{what} ({len(places):,}): {advice}", tuple(places))
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ class ClassFacts:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """All problems at once, the worst first.
+    """All findings at once, the worst first.
 
-    >>> report = CheckReport((Problem("error", "missing_file", "1 file is missing.", (Place("a.jpg", 1),)),))
-    >>> report.ok, report.to_dict()["problems"][0]["places"]
+    >>> report = CheckReport((Finding("error", "missing_file", "1 file is missing.", (Place("a.jpg", 1),)),))
+    >>> report.ok, report.to_dict()["findings"][0]["places"]
     (False, [{'file': 'a.jpg', 'row': 1}])
     """
 
-    problems: tuple[Problem, ...]
+    findings: tuple[Finding, ...]
     classes: tuple[ClassFacts, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -97,23 +97,23 @@ class CheckReport:
         """Whether training can start: nothing must be fixed."""
         return not self.of("error")
 
-    def of(self, level: str) -> list[Problem]:
-        """Return the problems of one level."""
-        return [problem for problem in self.problems if problem.level == level]
+    def of(self, level: str) -> list[Finding]:
+        """Return the findings of one level."""
+        return [finding for finding in self.findings if finding.level == level]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain lists and dictionaries, for JSON; what does not apply to a place is left out."""
-        problems = [
+        findings = [
             {
-                "level": problem.level,
-                "kind": problem.kind,
-                "message": problem.message,
-                "places": [{k: v for k, v in asdict(place).items() if v} for place in problem.places],
+                "level": finding.level,
+                "kind": finding.kind,
+                "message": finding.message,
+                "places": [{k: v for k, v in asdict(place).items() if v} for place in finding.places],
             }
-            for problem in self.problems
+            for finding in self.findings
         ]
         classes = [asdict(facts) for facts in self.classes]
-        return {"ok": self.ok, "counts": dict(self.counts), "problems": problems, "classes": classes}
+        return {"ok": self.ok, "counts": dict(self.counts), "findings": findings, "classes": classes}
 
 
 def render(report: CheckReport, console: Console) -> None:
@@ -123,10 +123,10 @@ def render(report: CheckReport, console: Console) -> None:
         console.print()
         console.print(_class_table(report))
     for level, style in LEVELS.items():
-        for problem in report.of(level):
+        for finding in report.of(level):
             console.print()
-            console.print(f"[{style}]{level}[/] {escape(problem.message)}", highlight=False, soft_wrap=True)
-            for line in _place_lines(problem):
+            console.print(f"[{style}]{level}[/] {escape(finding.message)}", highlight=False, soft_wrap=True)
+            for line in _place_lines(finding):
                 console.print(f"    {line}", highlight=False, markup=False, soft_wrap=True)
     console.print()
     console.print(_closing(report), highlight=False)
@@ -157,9 +157,9 @@ def _class_table(report: CheckReport) -> Table:
     return table
 
 
-def _place_lines(problem: Problem) -> list[str]:
-    lines = [str(place) for place in problem.places[:PLACES]]
-    more = len(problem.places) - PLACES
+def _place_lines(finding: Finding) -> list[str]:
+    lines = [str(place) for place in finding.places[:PLACES]]
+    more = len(finding.places) - PLACES
     return [*lines, f"and {more:,} more"] if more > 0 else lines
 
 
