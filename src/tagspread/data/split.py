@@ -196,9 +196,9 @@ def _repair(part: np.ndarray, positive: np.ndarray, required: np.ndarray, rng: n
     while len(gaps) and in_vain < WANDERINGS:
         swap: tuple[float, int, int] | None = None
         for p, k in rng.permutation(gaps)[:GAPS].tolist():
-            found = _best_swap(p, k, part, positive, required, counts, rng)
-            if found is not None and (swap is None or found < swap):
-                swap = found
+            candidate = _best_swap(p, k, part, positive, required, counts, rng)
+            if candidate is not None and (swap is None or candidate < swap):
+                swap = candidate
             if swap is not None and swap[0] < 0:  # fewer gaps: no need to look further
                 break
         if swap is None:

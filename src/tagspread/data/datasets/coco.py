@@ -49,19 +49,19 @@ def read_coco(annotations: str | Path, images: str | Path, *, keep_empty: bool =
     order = sorted(names, key=str)  # as text, 10 before 9, as the paper's split counts rows
     row = {image: k for k, image in enumerate(order)}
     y = np.zeros((len(order), len(classes)), np.int8)
-    seen = np.zeros(len(order), bool)
+    annotated = np.zeros(len(order), bool)
     for number, instance in enumerate(index["annotations"]):
         if not isinstance(instance, _Instance):
             raise _error(file, "annotations", number, instance, "no image_id or no category_id")
-        at, which = row.get(instance.image), column.get(instance.category)
-        if at is None or which is None:
-            kind, what = ("image", instance.image) if at is None else ("category", instance.category)
+        image_row, class_column = row.get(instance.image), column.get(instance.category)
+        if image_row is None or class_column is None:
+            kind, unlisted = ("image", instance.image) if image_row is None else ("category", instance.category)
             raise TagspreadError(
-                f"{file}: annotations, entry {number}, is about the {kind} {what!r}, which the file does not list; "
+                f"{file}: annotations, entry {number}, is about the {kind} {unlisted!r}, which the file does not list; "
                 "download it again."
             )
-        y[at, which], seen[at] = 1, True
-    kept = np.arange(len(order)) if keep_empty else np.flatnonzero(seen)
+        y[image_row, class_column], annotated[image_row] = 1, True
+    kept = np.arange(len(order)) if keep_empty else np.flatnonzero(annotated)
     if not len(kept):
         raise TagspreadError(f"{file} annotates no image at all; give the instances of a train or val split.")
     writer, rule = PathsWriter(), NameRule(Path(images), Source(str(file), "image"), allow_outside=False)
@@ -125,11 +125,11 @@ def _whole(file: Path, key: str, entry: Any) -> int:
     return int(entry["id"])
 
 
-def _error(file: Path, key: str, number: int | None, entry: Any, found: str) -> TagspreadError:
+def _error(file: Path, key: str, number: int | None, entry: Any, flaw: str) -> TagspreadError:
     which = f"id {entry['id']!r}" if isinstance(entry, dict) and "id" in entry else repr(entry)[:80]
     place = "" if number is None else f" entry {number},"
     return TagspreadError(
-        f"{file}: {key},{place} {which} has {found}; give instances_train2014.json or the like, not captions."
+        f"{file}: {key},{place} {which} has {flaw}; give instances_train2014.json or the like, not captions."
     )
 
 

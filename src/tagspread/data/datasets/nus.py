@@ -119,10 +119,10 @@ def _formatted(names_file: Path, labels_file: Path, folder: Path, top: Path) -> 
             f"{labels_file} has shape {y.shape}, {names_file} {len(names)} names; one row per name is expected."
         )
     if y.dtype.kind not in "biuf" or len(wrong := np.argwhere((y != 0) & (y != 1))):
-        found = (
+        wrong_value = (
             f"{y[tuple(wrong[0])]} in row {wrong[0][0]}, column {wrong[0][1]}" if y.dtype.kind in "biuf" else y.dtype
         )
-        raise TagspreadError(f"{labels_file} holds {found}; 0 or 1 is expected.")
+        raise TagspreadError(f"{labels_file} holds {wrong_value}; 0 or 1 is expected.")
     concepts = _concepts(top) or [f"concept {k + 1}" for k in range(y.shape[1])]
     if len(concepts) != y.shape[1]:
         raise TagspreadError(f"Concepts81.txt has {len(concepts)} names, {labels_file} {y.shape[1]} columns.")

@@ -59,10 +59,10 @@ def _read_column(file: Path, value: dict[int, int]) -> dict[str, int]:
             continue
         if len(words) != 2 or words[1] not in ("1", "0", "-1"):
             raise TagspreadError(f"{file} line {number} is {line!r}; a image's name and 1, 0 or -1 are expected.")
-        name, found = words[0], value[int(words[1])]
+        name, label = words[0], value[int(words[1])]
         if Path(name).name != name:
             raise TagspreadError(f"{file} line {number} names {name!r}; a plain name in JPEGImages is expected.")
-        if column.setdefault(name, found) != found:
+        if column.setdefault(name, label) != label:
             raise TagspreadError(f"{file} line {number} contradicts an earlier line about {name!r}.")
     return column
 

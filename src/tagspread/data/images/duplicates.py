@@ -67,7 +67,7 @@ def close_pairs(prints: np.ndarray, near: int) -> np.ndarray:
     """
     if not 0 <= near < BITS // 4:
         raise TagspreadError(f"near is {near}; give 0 to {BITS // 4 - 1} bits of {BITS}, usually 4.")
-    found = [np.empty((0, 2), dtype=np.int64)]
+    pairs = [np.empty((0, 2), dtype=np.int64)]
     edges = np.linspace(0, BITS, near + 2).astype(int)
     for low, high in itertools.pairwise(edges):
         band = (prints >> np.uint64(low)) & np.uint64((1 << int(high - low)) - 1)
@@ -81,8 +81,8 @@ def close_pairs(prints: np.ndarray, near: int) -> np.ndarray:
                 break
             close = at[np.bitwise_count(sorted_prints[at] ^ sorted_prints[at + step]) <= near]
             if len(close):
-                found.append(np.stack([order[close], order[close + step]], axis=1))
-    return np.unique(np.sort(np.concatenate(found), axis=1), axis=0)
+                pairs.append(np.stack([order[close], order[close + step]], axis=1))
+    return np.unique(np.sort(np.concatenate(pairs), axis=1), axis=0)
 
 
 def lookalikes(thumbs: np.ndarray, near: int = 4) -> np.ndarray:
@@ -130,9 +130,9 @@ def same_bytes(paths: Sequence[Path], keys: Sequence[Hashable]) -> np.ndarray:
     for index, key in enumerate(keys):
         by_key[key].append(index)
     pairs: list[tuple[int, int]] = []
-    for alike in by_key.values():
+    for candidates in by_key.values():
         first: dict[bytes, int] = {}
-        for index in alike if len(alike) > 1 else ():
+        for index in candidates if len(candidates) > 1 else ():
             with paths[index].open("rb") as opened:
                 content = hashlib.file_digest(opened, "blake2b").digest()
             if (before := first.setdefault(content, index)) != index:

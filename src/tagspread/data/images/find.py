@@ -19,10 +19,10 @@ def find_images(folder: str | Path) -> list[Path]:
     top = Path(folder)
     if not top.is_dir():
         raise TagspreadError(f"{top} is no folder; give the folder with the images.")
-    found: list[Path] = []
+    images: list[Path] = []
     for where, folders, names in os.walk(top):
         folders[:] = [name for name in folders if not name.startswith(".")]  # os.walk goes on with what is left
-        found += [
+        images += [
             Path(where) / name for name in names if Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
         ]
-    return sorted(found)
+    return sorted(images)

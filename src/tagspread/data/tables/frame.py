@@ -53,15 +53,15 @@ def labels_of_frame(frame: pd.DataFrame, source: Source, folder: Path, options: 
 
 def _rows(frame: pd.DataFrame, columns: Columns) -> Iterator[tuple[int, str, str | Sequence[str]]]:
     images = (text(cell) for cell in frame.iloc[:, columns.image])
-    said: Any
+    cells_or_tags: Any
     if columns.tags is not None:
-        said = (text_or_list(cell) for cell in frame.iloc[:, columns.tags])
+        cells_or_tags = (text_or_list(cell) for cell in frame.iloc[:, columns.tags])
     else:
-        said = zip(*(_texts(frame.iloc[:, k]) for k in columns.classes), strict=True)
-    return ((number, image, cells) for number, (image, cells) in enumerate(zip(images, said, strict=True)))
+        cells_or_tags = zip(*(_texts(frame.iloc[:, k]) for k in columns.classes), strict=True)
+    return ((number, image, cells) for number, (image, cells) in enumerate(zip(images, cells_or_tags, strict=True)))
 
 
 def _texts(column: pd.Series[Any]) -> list[str]:
     """Return a column as a CSV file would write it; few values come again and again."""
-    known: dict[Any, str] = {}
-    return [known.setdefault(cell, text(cell)) if isinstance(cell, int | str) else text(cell) for cell in column]
+    text_of: dict[Any, str] = {}
+    return [text_of.setdefault(cell, text(cell)) if isinstance(cell, int | str) else text(cell) for cell in column]

@@ -1,6 +1,6 @@
 """Labels that people gave in Label Studio: its exports as JSON, JSON-MIN, CSV and TSV.
 
-A image counts as looked at when somebody submitted an annotation for it; tags that were not ticked are absent then.
+An image counts as labeled when somebody submitted an annotation for it; tags that were not ticked are absent then.
 Images that nobody annotated, and annotations that were skipped, say nothing. Where several people disagree about a
 tag of a image, that tag is unknown.
 """
@@ -100,9 +100,13 @@ def _of_tasks(tasks: list[dict[str, Any]], where: Source, options: TableOptions)
     asked: dict[str, None] = {}
     for number, task in enumerate(tasks, 1):
         try:
-            submitted = [one["result"] for one in task.get("annotations") or () if not one.get("was_cancelled")]
-            chosen = [[one for one in results if one["type"] == "choices"] for results in submitted]
-            asked |= dict.fromkeys(str(one["from_name"]) for results in chosen for one in results)
+            submitted = [
+                annotation["result"]
+                for annotation in task.get("annotations") or ()
+                if not annotation.get("was_cancelled")
+            ]
+            chosen = [[result for result in results if result["type"] == "choices"] for results in submitted]
+            asked |= dict.fromkeys(str(result["from_name"]) for results in chosen for result in results)
             data = dict(task["data"])
         except (KeyError, TypeError, ValueError, AttributeError):
             raise TagspreadError(
@@ -115,7 +119,9 @@ def _of_tasks(tasks: list[dict[str, Any]], where: Source, options: TableOptions)
                 **WHICH,
             )
         for results in chosen:
-            about_tags = [one.get("value") for one in results if options.tags_column in (None, one["from_name"])]
+            about_tags = [
+                result.get("value") for result in results if options.tags_column in (None, result["from_name"])
+            ]
             yield Answer(number, data, frozenset(_choices(about_tags, where, number)))
 
 
@@ -140,12 +146,12 @@ def _tags_column(
     images = {key for key in header if any(_is_address(row.get(key)) for row in sample)}
     rest = [key for key in header if key not in OWN | images | {options.image_column} and key not in options.ignored]
     named = [key for key in rest if key.lower() in TAG_COLUMNS]
-    if len(found := named or rest) != 1:
-        listed = ", ".join(map(repr, found)) or "none is left"
+    if len(candidates := named or rest) != 1:
+        listed = ", ".join(map(repr, candidates)) or "none is left"
         raise TagspreadError(
             f"{where.name}: which column holds the tags ({listed})? Say so with @tags_column.", **WHICH
         )
-    return found[0]
+    return candidates[0]
 
 
 def _choices(value: Any, where: Source, number: int) -> list[str]:
@@ -180,8 +186,8 @@ def _path(address: str) -> str:
         parts = urlsplit(address)
     except ValueError:  # such as "http://[": no address, whatever it is
         return address
-    found = parts.query.removeprefix("d=") if parts.query.startswith("d=") else parts.path
-    return unquote(found, errors="surrogateescape")  # as pseudo_labels/exports.py quotes
+    path = parts.query.removeprefix("d=") if parts.query.startswith("d=") else parts.path
+    return unquote(path, errors="surrogateescape")  # as pseudo_labels/exports.py quotes
 
 
 def _image(answer: Answer, where: Source, images: Path, options: TableOptions) -> str:
@@ -200,17 +206,17 @@ def _image(answer: Answer, where: Source, images: Path, options: TableOptions) -
 
 def _table(answers: Iterable[Answer], where: Source, images: Path, options: TableOptions) -> LabelTable:
     rule = NameRule(images, where, options.allow_outside)
-    said: dict[str, list[frozenset[str]]] = {}
+    answers_of: dict[str, list[frozenset[str]]] = {}
     for answer in answers:
         name = rule(_image(answer, where, images, options), answer.number)
-        said.setdefault(name, []).append(answer.tags)
-    if not said:
+        answers_of.setdefault(name, []).append(answer.tags)
+    if not answers_of:
         raise TagspreadError(f"{where.name} holds no annotation that was submitted; annotate some images first.")
-    classes = tuple(sorted({tag for answers in said.values() for tags in answers for tag in tags}))
+    classes = tuple(sorted({tag for of_image in answers_of.values() for tags in of_image for tag in tags}))
     if not classes:
         raise TagspreadError(f"{where.name} names no tag at all.")
-    y = np.array([[_agreed(answers, name) for name in classes] for answers in said.values()], np.int8)
-    return LabelTable([images / name for name in said], classes, y, unlisted=0)
+    y = np.array([[_agreed(of_image, name) for name in classes] for of_image in answers_of.values()], np.int8)
+    return LabelTable([images / name for name in answers_of], classes, y, unlisted=0)
 
 
 def _agreed(answers: list[frozenset[str]], tag: str) -> int:

@@ -7,6 +7,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from tagspread.aliases import SettingValues
 from tagspread.data.tables import label_studio
 from tagspread.data.tables.columns import SAMPLE, find_columns
 from tagspread.data.tables.delimited import cells_of, check_kind, header_of, lines_of, separator_of
@@ -69,7 +70,7 @@ def read_table(
     return _read_delimited(source, folder, options)
 
 
-def options_for_run(file: Path, own: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def options_for_run(file: Path, own: SettingValues, given: SettingValues) -> dict[str, Any]:
     """Return the options for a table that is used with a run: those given, else the run's own where they apply.
 
     Args:
@@ -78,17 +79,17 @@ def options_for_run(file: Path, own: dict[str, Any], given: dict[str, Any]) -> d
         given: what the user says about this table.
     """
     header = _header(file)
-    said = {name: value for name, value in given.items() if value is not None or name == "delimiter"}
+    stated = {name: value for name, value in given.items() if value is not None or name == "delimiter"}
     options = {name: own[name] for name in ("image_column", "tags_column") if own.get(name) in header}
-    if said.get("layout") == "wide":
+    if stated.get("layout") == "wide":
         options.pop("tags_column", None)
     if ignored := own.get("ignore"):
         names = [ignored] if isinstance(ignored, str) else list(ignored)
         options["ignore"] = "all" if ignored == "all" else [name for name in names if name in header]
-    if not said.get("ignore"):
-        said.pop("ignore", None)
+    if not stated.get("ignore"):
+        stated.pop("ignore", None)
     always = {name: own[name] for name in ("delimiter", "allow_outside") if name in own}
-    return {"delimiter": "|"} | always | options | said
+    return {"delimiter": "|"} | always | options | stated
 
 
 def _metadata_file(file: Path) -> Path:
