@@ -8,12 +8,14 @@ from tagspread.data.tables.read import options_for_run
 OWN = {"image_column": "Bild", "tags_column": "Etiketten", "delimiter": ";", "ignore": ["note", "who"]}
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "jsonl"])
 def test_columns_of_the_runs_own_table_where_they_are_there(tmp_path, kind):
     file = tmp_path / f"table.{kind}"
     frame = pd.DataFrame({"Bild": ["a.png"], "Etiketten": ["sea;sand"], "note": [""]})
     if kind == "parquet":
         frame.to_parquet(file)
+    elif kind == "jsonl":
+        frame.to_json(file, orient="records", lines=True)
     else:
         frame.to_csv(file, index=False, sep="," if kind == "csv" else "\t")
     assert options_for_run(file, OWN, {}) == OWN | {"ignore": ["note"]}
@@ -35,3 +37,8 @@ def test_other_tables_are_read_as_usual(tmp_path):
         if text is not None:
             (tmp_path / name).write_text(text)
         assert options_for_run(tmp_path / name, OWN, {}) == usual
+
+
+def test_a_folder_stands_for_its_metadata_file(tmp_path):
+    (tmp_path / "metadata.jsonl").write_text('{"Bild": "a.png", "Etiketten": ["sea"]}\n')
+    assert options_for_run(tmp_path, OWN, {}) == OWN | {"ignore": []}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,7 @@ def read_json_lines(file: Path, folder: Path, options: TableOptions) -> LabelTab
     entries = list(_entries(file))
     if not entries:
         raise TagspreadError(f"{file} has no lines.")
-    source = Source(str(file), "line")
-    header = list(dict.fromkeys(key for _, entry in entries for key in entry))
+    source, header = Source(str(file), "line"), _keys(entries)
     sample = [[text(entry.get(key)) for key in header] for _, entry in entries[:SAMPLE]]
     columns = find_columns(header, sample, options, source.name)
 
@@ -35,6 +34,15 @@ def read_json_lines(file: Path, folder: Path, options: TableOptions) -> LabelTab
             yield number, text(entry.get(header[columns.image])), cells
 
     return LabelTable(*collect_labels(rows(), source, header, columns, options, folder))
+
+
+def keys_of(file: Path) -> list[str]:
+    """Return the keys of all objects in a file of JSON lines."""
+    return _keys(_entries(file))
+
+
+def _keys(entries: Iterable[tuple[int, dict[str, Any]]]) -> list[str]:
+    return list(dict.fromkeys(key for _, entry in entries for key in entry))
 
 
 def _entries(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

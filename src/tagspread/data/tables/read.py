@@ -13,7 +13,7 @@ from tagspread.data.tables.columns import SAMPLE, find_columns
 from tagspread.data.tables.delimited import cells_of, check_kind, header_of, lines_of, separator_of
 from tagspread.data.tables.frame import labels_of_frame, read_parquet
 from tagspread.data.tables.image_names import Source
-from tagspread.data.tables.json_lines import read_json_lines
+from tagspread.data.tables.json_lines import keys_of, read_json_lines
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.layouts import collect_labels
 from tagspread.data.tables.options import TableOptions
@@ -126,6 +126,9 @@ def _read_delimited(file: Path, folder: Path, options: TableOptions) -> LabelTab
 def _header(file: Path) -> list[str]:
     """Return the names of a table's columns; none if they cannot be read, as reading the table will say why."""
     try:
+        file = _metadata_file(file)
+        if file.suffix.lower() == ".jsonl":
+            return keys_of(file)
         if file.suffix.lower() == ".parquet":
             import pyarrow.parquet  # type: ignore[import-untyped]
 
