@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tagspread.aliases import JsonObject, SettingValues
 from tagspread.data.tables.label_table import read_table
 from tagspread.errors import TagspreadError
 from tagspread.linear.rounds import check_method
@@ -92,28 +93,49 @@ def train(
         try_weights(config)
     place, watcher = choose_device(device), Watcher(quiet)
     kept = None if cache is None else Path(cache)
-    common: dict[str, Any] = {"size": config.image_size, "device": place, "watcher": watcher, "cache": kept}
-    about: dict[str, Any] = {}
+    size, about = config.image_size, JsonObject()
     if isinstance(images, str | Path):
         if classes is not None or test_images is not None:
             raise TagspreadError("classes and test_images go with a matrix of labels; a folder's table names them.")
         where = _folder_and_tables(images, labels, test_labels)
         options = table_options or {}
-        dataset = dataset_from_folder(*where, table_options=options, **common)
+        dataset = dataset_from_folder(
+            *where, size=size, device=place, cache=kept, watcher=watcher, table_options=options
+        )
         named = zip(("images", "labels", "test_labels", "cache"), (*where, kept), strict=True)
         about = {name: path and str(path.absolute()) for name, path in named}
         about |= {"test_share": test_share, "table_options": options}
     else:
-        dataset = dataset_from_arrays(images, labels, test_images, test_labels, classes=classes, **common)
+        dataset = dataset_from_arrays(
+            images,
+            labels,
+            test_images,
+            test_labels,
+            classes=classes,
+            size=size,
+            device=place,
+            cache=kept,
+            watcher=watcher,
+        )
     if test_share is not None:
         dataset = put_aside_for_testing(dataset, test_share, config.seed, watcher)
     watcher.note(dataset.store.describe())
-    how: dict[str, Any] = {"overwrite": overwrite, "resume": resume, "about": about, "tensorboard": tensorboard}
-    how |= {"keep_better": keep_better, "cache": kept}
-    return run_training(dataset, config, out, device=place, watcher=watcher, **how)
+    return run_training(
+        dataset,
+        config,
+        out,
+        device=place,
+        overwrite=overwrite,
+        resume=resume,
+        about=about,
+        watcher=watcher,
+        tensorboard=tensorboard,
+        cache=kept,
+        keep_better=keep_better,
+    )
 
 
-def _check_misplaced(settings: dict[str, Any]) -> None:
+def _check_misplaced(settings: SettingValues) -> None:
     """Raise for what is no setting, but an option of reading tables."""
     if found := sorted(settings.keys() & signature(read_table).parameters.keys()):
         raise TagspreadError(f"{found[0]} says how to read a table; give it as table_options={{{found[0]!r}: ...}}.")

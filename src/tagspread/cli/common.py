@@ -42,11 +42,11 @@ def table_options(
     }  # fmt: skip
 
 
-def read_settings(pairs: list[str]) -> dict[str, Any]:
+def read_settings(pairs: list[str]) -> dict[str, object]:
     """Read NAME=VALUE, the value as JSON where it is JSON, else as text."""
     from tagspread.train.config import TrainConfig
 
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:

@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -129,7 +128,7 @@ def _graph(tagger: Tagger) -> bytes:
 def metadata(artefact: Artefact) -> dict[str, str]:
     """Return what an ONNX file says about itself; each value is JSON, as ONNX keeps texts only."""
     cuts = [None if math.isinf(cut) else cut for cut in artefact.thresholds.tolist()]
-    facts: dict[str, Any] = {
+    facts = {
         "format": FORMAT,
         "tagspread": __version__,
         "classes": list(artefact.classes),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tagspread.aliases import JsonObject
 from tagspread.core.bootstrap import FEWEST
 from tagspread.core.calibration import reliability
 from tagspread.core.decision import Policy, decide
@@ -84,7 +85,7 @@ class Evaluation:
     thresholds_chosen_on: int | None
     classes: list[ClassMetrics]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain values for JSON."""
         return asdict(self)
 
@@ -135,7 +136,7 @@ def decide_on_table(
     calibrate: bool = True,
     min_positives: int = 5,
     progress: Report | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Choose thresholds and calibration on a table of the user's and keep them in the run's ``labels.json``.
 
     Returns:
@@ -154,8 +155,9 @@ def decide_on_table(
     logits, errors = score_table(tagger, table, progress)
     good = np.array([not error for error in errors])
     source = f"{int(good.sum()):,} images of {Path(labels).name}"
-    how: dict[str, Any] = {"calibrate": calibrate, "min_positives": min_positives}
-    facts = decide_on(logits[good], y[good], tagger.classes, policy, source, **how)
+    facts = decide_on(
+        logits[good], y[good], tagger.classes, policy, source, calibrate=calibrate, min_positives=min_positives
+    )
     used = [path for path, fine in zip(table.paths, good, strict=True) if fine]
     facts[KEY] = remember(used, DECIDING)
     facts["decision"] |= {"trained_on": trained_on, "images": len(table)}
@@ -188,7 +190,7 @@ def own_test_part(tagger: Tagger, images: str | Path | None = None) -> tuple[Lab
     return find_test_part(_config(tagger, "settings"), _config(tagger, "data") | moved, tagger.classes)
 
 
-def _config(tagger: Tagger, part: str) -> dict[str, Any]:
+def _config(tagger: Tagger, part: str) -> JsonObject:
     """Return how a run was trained, or where its data came from, as far as it says so."""
     folder = RunFolder(tagger.artefact.path)
     return (folder.read_json("config.json").get(part) or {}) if folder.is_run else {}

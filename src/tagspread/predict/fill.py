@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tagspread.core.arrays import ArrayLike
 from tagspread.data.images.find import find_images
 from tagspread.data.tables.columns import Shape, find_shape, wanted
 from tagspread.data.tables.label_table import written_name
@@ -63,7 +64,10 @@ def fill_table(
     blank: bool = False,
     options: dict[str, Any] | None = None,
     progress: Report | None = None,
-    **how: Any,
+    top: int | None = None,
+    threshold: ArrayLike | None = None,
+    mirror: bool = False,
+    batch: int | None = None,
 ) -> Filled:
     """Write ``table`` to ``out`` with its gaps filled by ``tagger``.
 
@@ -76,7 +80,10 @@ def fill_table(
         blank: in a long table, rows with an empty list of tags are untagged, too.
         options: how to read the table, as ``read_table`` takes them; like the run's own, if they do not say.
         progress: called with (done, total).
-        how: ``threshold``, ``top``, ``mirror``, ``batch`` of :meth:`Tagger.stream`.
+        top: choose this many tags, as in :meth:`Tagger.stream`.
+        threshold: choose tags of at least this probability.
+        mirror: average over each image and its mirror image.
+        batch: how many images the network sees at a time.
     """
     check_output(out, overwrite, SUFFIXES)
     if out.exists() and out.samefile(table):
@@ -90,7 +97,7 @@ def fill_table(
     new_names = [written_name(path, images) for path in unlabeled]
     todo = [*(images / read.names[row] for row in open_rows), *unlabeled]
     done = 0
-    for part in tagger.stream(todo, **how):
+    for part in tagger.stream(todo, top=top, threshold=threshold, mirror=mirror, batch=batch):
         for place, (error, tags, chosen) in enumerate(
             zip(part.errors, part.tags, part.chosen, strict=True), start=done
         ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,7 +109,7 @@ def write_report(
     return Written(file, summary.missing)
 
 
-def _content(summary: RunSummary, scored: ScoredPart | None, trained: LabelTable | None) -> dict[str, Any]:
+def _content(summary: RunSummary, scored: ScoredPart | None, trained: LabelTable | None) -> dict[str, object]:
     """Return everything the page is made from."""
     rows = class_rows(summary, None if trained is None else trained.y, scored)
     return {
@@ -171,7 +171,7 @@ def _title(name: str, group: Sequence[Example]) -> tuple[str, str]:
     return UNSURE if name == "sure" and not all(one.chosen for one in group) else GROUPS[name]
 
 
-def _render(content: dict[str, Any]) -> str:
+def _render(content: Mapping[str, object]) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
