@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tagspread.aliases import JsonObject
+from tagspread.aliases import JsonObject, Progress
 from tagspread.core.bootstrap import FEWEST
 from tagspread.core.calibration import reliability
 from tagspread.core.decision import Policy, decide
@@ -33,7 +33,6 @@ from tagspread.train.decision import decide_on
 from tagspread.wording import counted
 
 CONFIDENCE = 0.9
-Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def evaluate(
     *,
     table_options: dict[str, Any] | None = None,
     samples: int = 1000,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     mirror: bool = False,
 ) -> Evaluation:
     """Measure a tagger on labeled images.
@@ -135,7 +134,7 @@ def decide_on_table(
     table_options: dict[str, Any] | None = None,
     calibrate: bool = True,
     min_positives: int = 5,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> JsonObject:
     """Choose thresholds and calibration on a table of the user's and keep them in the run's ``labels.json``.
 
@@ -214,7 +213,7 @@ def _trained_on(tagger: Tagger, table: LabelTable) -> int:
 
 
 def score_table(
-    tagger: Tagger, table: LabelTable, progress: Report | None = None, mirror: bool = False
+    tagger: Tagger, table: LabelTable, progress: Progress | None = None, mirror: bool = False
 ) -> tuple[np.ndarray, list[str]]:
     """Return the network's logits of a table's images, and why a image could not be read."""
     parts, errors = [], list[str]()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
+from tagspread.aliases import Progress
 from tagspread.core.arrays import ArrayLike
 from tagspread.data.images.find import find_images
 from tagspread.data.tables.columns import Shape, find_shape, wanted
@@ -28,7 +28,6 @@ from tagspread.predict.tagger import Tagger
 from tagspread.run.folder import RunFolder
 
 SUFFIXES = (".csv", ".tsv", ".txt")
-Report = Callable[[int, int], None]
 
 
 @dataclass
@@ -63,7 +62,7 @@ def fill_table(
     overwrite: bool = False,
     blank: bool = False,
     options: dict[str, Any] | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     top: int | None = None,
     threshold: ArrayLike | None = None,
     mirror: bool = False,

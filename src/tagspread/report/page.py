@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from tagspread._version import __version__
+from tagspread.aliases import Progress
 from tagspread.core.bootstrap import FEWEST
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import Both, TagspreadError
@@ -61,7 +62,7 @@ def write_report(
     show_images: bool = True,
     device: str = "auto",
     overwrite: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Written:
     """Write a page about a run; nothing is trained.
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.console import Console
 
+from tagspread.aliases import Progress
 from tagspread.data.check.images import Inventory, check_copies, check_files, take_inventory
 from tagspread.data.check.labels import check_labels, class_facts
 from tagspread.data.check.report import CheckReport, Problem, render
-from tagspread.data.images.decode import Progress
 from tagspread.data.tables.label_table import LabelTable, read_table
 from tagspread.errors import TagspreadError
 from tagspread.progress import Watcher
