@@ -93,7 +93,8 @@ def train(
         try_weights(config)
     place, watcher = choose_device(device), Watcher(quiet)
     kept = None if cache is None else Path(cache)
-    size, about = config.image_size, JsonObject()
+    size = config.image_size
+    about: JsonObject = {}
     if isinstance(images, str | Path):
         if classes is not None or test_images is not None:
             raise TagspreadError("classes and test_images go with a matrix of labels; a folder's table names them.")

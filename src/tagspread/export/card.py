@@ -6,6 +6,7 @@ Every figure is one that the run, or an evaluation of it, wrote down. What is no
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from tagspread.train.gain import gain_in_words
 CARD = "README.md"
 TEMPLATE = "card.md.j2"
 PARTS = {"test": "test images", "held_out": "labeled images that were held out"}
-UNTOLD: JsonObject = {"chosen_on": None, "classes_with_pooled_threshold": [], "classes_never_chosen": []}
+UNTOLD: dict[str, object] = {"chosen_on": None, "classes_with_pooled_threshold": [], "classes_never_chosen": []}
 
 
 class Measured(NamedTuple):
@@ -117,7 +118,7 @@ def _gain(summary: RunSummary | None) -> str | None:
     return words[:1].upper() + words[1:]
 
 
-def _data(summary: RunSummary | None) -> JsonObject:
+def _data(summary: RunSummary | None) -> dict[str, object]:
     """Return how much was trained on, and how long; None where the run no longer tells."""
     if summary is None:
         return {"labeled": None, "unlabeled": None, "learnt_from_unlabeled": False, "length": None}
@@ -130,7 +131,7 @@ def _data(summary: RunSummary | None) -> JsonObject:
     }
 
 
-def _rows(artefact: Artefact, evaluation: JsonObject | None) -> list[JsonObject]:
+def _rows(artefact: Artefact, evaluation: JsonObject | None) -> list[dict[str, object]]:
     metrics = [{}] * len(artefact.classes) if evaluation is None else evaluation["classes"]
     return [
         {"name": name, "cut": "never" if np.isinf(cut) else f"{cut:.4g}", **known}
@@ -148,7 +149,7 @@ def plain(text: object) -> str:
     return "".join("\\" + one if one in r"\`*_[]<>|#&~" else one for one in line)
 
 
-def _render(content: JsonObject) -> str:
+def _render(content: Mapping[str, object]) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

@@ -115,7 +115,9 @@ def evaluate(
     """
     if labels is None:
         labels, _ = own_test_part(tagger, images)
-    table = labels if isinstance(labels, LabelTable) else open_table(tagger, labels, images, table_options or {})
+    table = (
+        labels if isinstance(labels, LabelTable) else read_table_for_run(tagger, labels, images, table_options or {})
+    )
     y = table.aligned(tagger.classes, "the table" if isinstance(labels, LabelTable) else str(labels))
     logits, errors = score_table(tagger, table, progress, mirror)
     good = np.array([not error for error in errors])
@@ -143,7 +145,7 @@ def decide_on_table(
         were trained on with their labels, where a network is surer than anywhere else.
     """
     Policy.parse(policy)
-    table = open_table(tagger, labels, images, table_options or {})
+    table = read_table_for_run(tagger, labels, images, table_options or {})
     y = table.aligned(tagger.classes, str(labels))
     trained_on = _trained_on(tagger, table)
     if trained_on == len(table):
@@ -164,7 +166,7 @@ def decide_on_table(
     return facts
 
 
-def open_table(
+def read_table_for_run(
     tagger: Tagger, labels: str | Path, images: str | Path | None, table_options: dict[str, Any]
 ) -> LabelTable:
     """Read a table for a run: its paths start from ``images``, by default the folder that the run was trained on."""
