@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tagspread.aliases import JsonObject, SettingValues
+from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.label_table import read_table
 from tagspread.errors import TagspreadError
 from tagspread.linear.rounds import check_method
@@ -39,7 +40,7 @@ def train(
     test_labels: AnyPath | np.ndarray | pd.DataFrame | None = None,
     test_images: Iterable[AnyPath] | np.ndarray | None = None,
     test_share: float | None = None,
-    table_options: dict[str, Any] | None = None,
+    table_options: GivenOptions | Mapping[str, Any] | None = None,
     preset: str = "default",
     device: str = "auto",
     cache: AnyPath | None = None,
@@ -64,7 +65,7 @@ def train(
         test_labels: labels to evaluate on: a table (for a folder) or a matrix.
         test_images: images of that matrix.
         test_share: put this share of the labeled images aside to evaluate on, if you have no test set.
-        table_options: how to read the tables, see :func:`tagspread.data.tables.label_table.read_table`.
+        table_options: how to read the tables: options of :func:`tagspread.data.tables.label_table.read_table`.
         preset: ``"default"`` (what works best) or ``"paper"``.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
         cache: folder for decoded images and features, for unlabeled sets larger than memory; a second run decodes
@@ -99,7 +100,7 @@ def train(
         if classes is not None or test_images is not None:
             raise TagspreadError("classes and test_images go with a matrix of labels; a folder's table names them.")
         where = _folder_and_tables(images, labels, test_labels)
-        options = table_options or {}
+        options = GivenOptions.of(table_options).to_dict()
         dataset = dataset_from_folder(
             *where, size=size, device=place, cache=kept, watcher=watcher, table_options=options
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tagspread.core.metrics import (
     mean_average_precision_interval,
     multilabel_report,
 )
+from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.label_table import LabelTable, read_table
 from tagspread.data.tables.options import read_alike
 from tagspread.errors import Blank, TagspreadError
@@ -94,7 +95,7 @@ def evaluate(
     labels: str | Path | LabelTable | None = None,
     images: str | Path | None = None,
     *,
-    table_options: dict[str, Any] | None = None,
+    table_options: GivenOptions | Mapping[str, Any] | None = None,
     samples: int = 1000,
     progress: Progress | None = None,
     mirror: bool = False,
@@ -115,9 +116,7 @@ def evaluate(
     """
     if labels is None:
         labels, _ = own_test_part(tagger, images)
-    table = (
-        labels if isinstance(labels, LabelTable) else read_table_for_run(tagger, labels, images, table_options or {})
-    )
+    table = labels if isinstance(labels, LabelTable) else read_table_for_run(tagger, labels, images, table_options)
     y = table.aligned(tagger.classes, "the table" if isinstance(labels, LabelTable) else str(labels))
     logits, errors = score_table(tagger, table, progress, mirror)
     good = np.array([not error for error in errors])
@@ -133,7 +132,7 @@ def decide_on_table(
     images: str | Path | None = None,
     policy: str = "f1",
     *,
-    table_options: dict[str, Any] | None = None,
+    table_options: GivenOptions | Mapping[str, Any] | None = None,
     calibrate: bool = True,
     min_positives: int = 5,
     progress: Progress | None = None,
@@ -145,7 +144,7 @@ def decide_on_table(
         were trained on with their labels, where a network is surer than anywhere else.
     """
     Policy.parse(policy)
-    table = read_table_for_run(tagger, labels, images, table_options or {})
+    table = read_table_for_run(tagger, labels, images, table_options)
     y = table.aligned(tagger.classes, str(labels))
     trained_on = _trained_on(tagger, table)
     if trained_on == len(table):
@@ -167,7 +166,10 @@ def decide_on_table(
 
 
 def read_table_for_run(
-    tagger: Tagger, labels: str | Path, images: str | Path | None, table_options: dict[str, Any]
+    tagger: Tagger,
+    labels: str | Path,
+    images: str | Path | None,
+    table_options: GivenOptions | Mapping[str, Any] | None,
 ) -> LabelTable:
     """Read a table for a run: its paths start from ``images``, by default the folder that the run was trained on."""
     if images is None:
@@ -177,7 +179,7 @@ def read_table_for_run(
                 f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
             )
     own = RunFolder(tagger.artefact.path).table_options
-    return read_table(labels, images, **read_alike(Path(labels), own, table_options))
+    return read_table(labels, images, **read_alike(Path(labels), own, GivenOptions.of(table_options).to_dict()))
 
 
 def own_test_part(tagger: Tagger, images: str | Path | None = None) -> tuple[LabelTable, str]:

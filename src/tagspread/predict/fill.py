@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +19,7 @@ from tagspread.aliases import Progress
 from tagspread.core.arrays import ArrayLike
 from tagspread.data.images.find import find_images
 from tagspread.data.tables.columns import Shape, find_shape, wanted
+from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.label_table import written_name
 from tagspread.data.tables.options import read_alike
 from tagspread.data.tables.read import SAMPLE, check_kind, header_of, lines_of, separator_of
@@ -61,7 +63,7 @@ def fill_table(
     *,
     overwrite: bool = False,
     blank: bool = False,
-    options: dict[str, Any] | None = None,
+    options: GivenOptions | Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     top: int | None = None,
     threshold: ArrayLike | None = None,
@@ -87,7 +89,8 @@ def fill_table(
     check_output(out, overwrite, SUFFIXES)
     if out.exists() and out.samefile(table):
         raise TagspreadError(f"{out} is the table itself; give another file, so that nothing of yours is lost.")
-    read = _read(table, images, read_alike(table, RunFolder(tagger.artefact.path).table_options, options or {}))
+    own = RunFolder(tagger.artefact.path).table_options
+    read = _read(table, images, GivenOptions.of(read_alike(table, own, GivenOptions.of(options).to_dict())))
     if read.shape.tags is not None:
         _check_tags(table, read, tagger.classes)
     filled, columns = _columns(tagger, read)
@@ -121,7 +124,7 @@ def fill_table(
     return filled
 
 
-def _read(table: Path, images: Path, options: dict[str, Any]) -> _Table:
+def _read(table: Path, images: Path, options: GivenOptions) -> _Table:
     if table.suffix.lower() not in SUFFIXES:
         raise TagspreadError(f"{table} ends in {table.suffix or 'nothing'}; these are filled: {', '.join(SUFFIXES)}.")
     check_kind(table, None)
@@ -135,16 +138,11 @@ def _read(table: Path, images: Path, options: dict[str, Any]) -> _Table:
     if not numbered:
         raise TagspreadError(f"{table} has no rows below its header line.")
     rows = [row for _, row in numbered]
-    columns = wanted(
-        options.get("image_column"),
-        options.get("tags_column"),
-        options.get("layout", "auto"),
-        options.get("ignore", ()),
-    )
+    columns = wanted(options.image_column, options.tags_column, options.layout or "auto", options.ignore)
     shape = find_shape(header, rows[:SAMPLE], columns, str(table))
-    rule = NameRule(images, Source(str(table), "line"), options.get("allow_outside", False))
+    rule = NameRule(images, Source(str(table), "line"), bool(options.allow_outside))
     names = [rule(row[shape.image], number) for number, row in numbered]
-    return _Table(header, rows, names, shape, separator, options.get("delimiter") or "|")
+    return _Table(header, rows, names, shape, separator, options.delimiter or "|")
 
 
 def _check_tags(table: Path, read: _Table, classes: tuple[str, ...]) -> None:

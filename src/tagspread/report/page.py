@@ -11,6 +11,7 @@ from markupsafe import Markup
 from tagspread._version import __version__
 from tagspread.aliases import Progress
 from tagspread.core.bootstrap import FEWEST
+from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import Both, TagspreadError
 from tagspread.predict.tables import check_output, in_one_motion
@@ -58,7 +59,7 @@ def write_report(
     *,
     labels: str | Path | None = None,
     images: str | Path | None = None,
-    table_options: dict[str, Any] | None = None,
+    table_options: GivenOptions | Mapping[str, Any] | None = None,
     show_images: bool = True,
     device: str = "auto",
     overwrite: bool = False,

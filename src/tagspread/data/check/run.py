@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -13,6 +12,7 @@ from tagspread.aliases import Progress
 from tagspread.data.check.images import Inventory, check_copies, check_files, take_inventory
 from tagspread.data.check.labels import check_labels, class_facts
 from tagspread.data.check.report import CheckReport, Problem, render
+from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.label_table import LabelTable, read_table
 from tagspread.errors import TagspreadError
 from tagspread.progress import Watcher
@@ -56,7 +56,7 @@ def run_check(
     as_json: bool = False,
     console: Console | None = None,
     *,
-    table_options: dict[str, Any] | None = None,
+    table_options: GivenOptions | None = None,
 ) -> int:
     """Check a folder and its tables, print what was found, and return the exit code.
 
@@ -64,14 +64,14 @@ def run_check(
     Such a table is one of the problems. What depends on knowing which image is for what is then left
     out, but the images are looked at all the same.
     """
-    console = console or Console()
+    console, options = console or Console(), (table_options or GivenOptions()).to_dict()
     unreadable: list[Problem] = []
     tables: list[LabelTable | None] = []
     for file in (labels_file, test_file):
         if file is not None and not Path(file).exists():  # a slip of the pen, and no problem of the data
             raise TagspreadError(f"there is no file {file}.")
         try:
-            tables.append(None if file is None else read_table(file, images, **(table_options or {})))
+            tables.append(None if file is None else read_table(file, images, **options))
         except TagspreadError as error:
             unreadable.append(Problem("error", "table", error.on_command_line))
             tables.append(None)
