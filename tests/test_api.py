@@ -61,6 +61,12 @@ def tagspread(*words):
     return result.output
 
 
+def test_only_public_names_are_listed():
+    assert dir(ts) == sorted(ts.__all__)
+    assert not {"wording", "errors", "Any", "TYPE_CHECKING", "core"} & set(dir(ts))
+    assert all(getattr(ts, name) is not None for name in dir(ts))
+
+
 def test_a_run_stands_for_its_folder(drawn, half, tmp_path):
     run = ts.train(drawn.images, half, tmp_path / "run", **QUICK)
     assert ts.load(run, device="cpu").classes == ("class 0", "class 1", "class 2")

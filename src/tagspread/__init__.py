@@ -81,3 +81,8 @@ def __getattr__(name: str) -> Any:
 
         return TagSpreadClassifier
     raise AttributeError(f"module 'tagspread' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names: submodules and imports that are no part of the interface stay out of completions."""
+    return sorted(__all__)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tagspread.aliases import JsonObject, SettingValues
+from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 from tagspread.linear.rounds import check_method
@@ -38,7 +40,7 @@ def train(
     test_labels: AnyPath | np.ndarray | pd.DataFrame | None = None,
     test_images: Iterable[AnyPath] | np.ndarray | None = None,
     test_share: float | None = None,
-    table_options: dict[str, Any] | None = None,
+    table_options: GivenOptions | Mapping[str, Any] | None = None,
     preset: str = "default",
     device: str = "auto",
     cache: AnyPath | None = None,
@@ -63,7 +65,7 @@ def train(
         test_labels: labels to evaluate on: a table (for a folder) or a matrix.
         test_images: images of that matrix.
         test_share: put this share of the labeled images aside to evaluate on, if you have no test set.
-        table_options: how to read the tables, see :func:`tagspread.data.tables.read.read_table`.
+        table_options: how to read the tables: options of :func:`tagspread.data.tables.read.read_table`.
         preset: ``"default"`` (what works best) or ``"paper"``.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
         cache: folder for decoded images and features, for unlabeled sets larger than memory; a second run decodes
@@ -92,28 +94,50 @@ def train(
         try_weights(config)
     place, watcher = choose_device(device), Watcher(quiet)
     kept = None if cache is None else Path(cache)
-    common: dict[str, Any] = {"size": config.image_size, "device": place, "watcher": watcher, "cache": kept}
-    about: dict[str, Any] = {}
+    size = config.image_size
+    about: JsonObject = {}
     if isinstance(images, str | Path):
         if classes is not None or test_images is not None:
             raise TagspreadError("classes and test_images go with a matrix of labels; a folder's table names them.")
         where = _folder_and_tables(images, labels, test_labels)
-        options = table_options or {}
-        dataset = dataset_from_folder(*where, table_options=options, **common)
+        options = GivenOptions.of(table_options).to_dict()
+        dataset = dataset_from_folder(
+            *where, size=size, device=place, cache=kept, watcher=watcher, table_options=options
+        )
         named = zip(("images", "labels", "test_labels", "cache"), (*where, kept), strict=True)
         about = {name: path and str(path.absolute()) for name, path in named}
         about |= {"test_share": test_share, "table_options": options}
     else:
-        dataset = dataset_from_arrays(images, labels, test_images, test_labels, classes=classes, **common)
+        dataset = dataset_from_arrays(
+            images,
+            labels,
+            test_images,
+            test_labels,
+            classes=classes,
+            size=size,
+            device=place,
+            cache=kept,
+            watcher=watcher,
+        )
     if test_share is not None:
         dataset = put_aside_for_testing(dataset, test_share, config.seed, watcher)
     watcher.note(dataset.store.describe())
-    how: dict[str, Any] = {"overwrite": overwrite, "resume": resume, "about": about, "tensorboard": tensorboard}
-    how |= {"keep_better": keep_better, "cache": kept}
-    return run_training(dataset, config, out, device=place, watcher=watcher, **how)
+    return run_training(
+        dataset,
+        config,
+        out,
+        device=place,
+        overwrite=overwrite,
+        resume=resume,
+        about=about,
+        watcher=watcher,
+        tensorboard=tensorboard,
+        cache=kept,
+        keep_better=keep_better,
+    )
 
 
-def _check_misplaced(settings: dict[str, Any]) -> None:
+def _check_misplaced(settings: SettingValues) -> None:
     """Raise for what is no setting, but an option of reading tables."""
     if found := sorted(settings.keys() & signature(read_table).parameters.keys()):
         raise TagspreadError(f"{found[0]} says how to read a table; give it as table_options={{{found[0]!r}: ...}}.")

@@ -120,11 +120,31 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known, unlabeled = scaling.rows([(features, labels.known)], device), scaling.rows(pieces, device)
         y = torch.from_numpy(labels.y[labels.known]).to(device)
 
-        options: dict[str, Any] = {"head": head, "classes": labels.names, "max_rounds": self.max_rounds}
         methods, space = make_methods(self.method), make_search_space(self.ridge, self.unlabeled_weight)
-        choice = search_settings(known, y, unlabeled, methods, space=space, folds=self.folds, seed=seed, **options)
+        choice = search_settings(
+            known,
+            y,
+            unlabeled,
+            methods,
+            head=head,
+            classes=labels.names,
+            space=space,
+            folds=self.folds,
+            seed=seed,
+            max_rounds=self.max_rounds,
+        )
         start = probe(known, y, choice.settings.ridge, head)
-        fitted = spread(known, y, unlabeled, choice.settings, start, tolerance=self.tol, **options)
+        fitted = spread(
+            known,
+            y,
+            unlabeled,
+            choice.settings,
+            start,
+            head=head,
+            classes=labels.names,
+            max_rounds=self.max_rounds,
+            tolerance=self.tol,
+        )
 
         self._label_type = labels.dtype
         self.classes_, self.class_counts_ = labels.classes, class_counts(labels.y[labels.known])

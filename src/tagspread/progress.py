@@ -16,6 +16,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from tagspread.aliases import JsonObject
+
 
 class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
@@ -54,7 +56,7 @@ class Watcher:
         """Show how far the run is: images trained on, of all epochs."""
         self._show(f"training, epoch {epoch + 1}", seen, total)
 
-    def epoch(self, line: dict[str, Any]) -> None:
+    def epoch(self, line: JsonObject) -> None:
         """Print the line of an epoch."""
         self.note(epoch_line(line))
 
@@ -84,7 +86,7 @@ class Watcher:
             self._progress = None
 
 
-def epoch_line(line: dict[str, Any]) -> str:
+def epoch_line(line: JsonObject) -> str:
     """Return an epoch's figures in one line; people count from 1, ``log.jsonl`` from 0.
 
     >>> epoch_line({"epoch": 3, "stage": "main", "loss": 1.5, "test_map_raw": 0.5, "test_map_ema": 0.6, "seconds": 2.0,

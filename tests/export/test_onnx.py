@@ -111,7 +111,7 @@ def test_a_tag_that_is_never_chosen(untrained):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("tags.pt", "ends in .pt; give a name that ends in .onnx"),
+        ("tags.pt", r"ends in \.pt; these are written: \.onnx"),
         ("folder.onnx", "is a folder"),
         ("there.onnx", "exists; give another name, or replace it with overwrite=True"),
         ("no/tags.onnx", "there is no folder"),

@@ -8,12 +8,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from tagspread.errors import TagspreadError
+
+if TYPE_CHECKING:
+    from tagspread.data.tables.given_options import GivenOptions
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]
@@ -33,20 +36,19 @@ TableImages = Annotated[Path | None, typer.Option(help="Folder the table's paths
 
 def table_options(
     delimiter: str | None, image_column: str | None, tags_column: str | None, ignore: list[str] | None, outside: bool
-) -> dict[str, Any]:
-    """Return the options of reading a table, as ``read_table`` takes them."""
-    columns: str | list[str] = "all" if ignore == ["all"] else ignore or []
-    given = {} if delimiter is None else {"delimiter": delimiter or None}
-    return given | {
-        "image_column": image_column, "tags_column": tags_column, "ignore": columns, "allow_outside": outside
-    }  # fmt: skip
+) -> GivenOptions:
+    """Return the options of reading a table that were given."""
+    from tagspread.data.tables.given_options import GivenOptions
+
+    columns: str | tuple[str, ...] = "all" if ignore == ["all"] else tuple(ignore or ())
+    return GivenOptions(delimiter, image_column, tags_column, ignore=columns, allow_outside=outside)
 
 
-def read_settings(pairs: list[str]) -> dict[str, Any]:
+def read_settings(pairs: list[str]) -> dict[str, object]:
     """Read NAME=VALUE, the value as JSON where it is JSON, else as text."""
     from tagspread.train.config import TrainConfig
 
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:

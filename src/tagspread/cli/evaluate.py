@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -60,14 +60,21 @@ def evaluate(
 
     watcher = Watcher(quiet or as_json)
     options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
-    how: dict[str, Any] = {"table_options": options, "samples": samples, "progress": watcher.tagging, "mirror": mirror}
     with may_be_stopped("stopped"):
         try:
             tagger = load(run, device)
             if labels is None:
                 table, words = own_test_part(tagger, images)
                 watcher.note(f"on the run's own {len(table):,} {words}, as no --labels are given:")
-            found = measure(tagger, table if labels is None else labels, images, **how)
+            found = measure(
+                tagger,
+                table if labels is None else labels,
+                images,
+                table_options=options,
+                samples=samples,
+                progress=watcher.tagging,
+                mirror=mirror,
+            )
         finally:
             watcher.close()
     if as_json:

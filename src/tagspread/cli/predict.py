@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,7 +26,9 @@ from tagspread.errors import TagspreadError
 from tagspread.wording import counted
 
 if TYPE_CHECKING:
-    from tagspread.predict.tagger import Tagger
+    from tagspread.predict.fill import Filled
+    from tagspread.predict.predictions import Predictions
+    from tagspread.predict.sources import Sources
     from tagspread.progress import Watcher
 
 
@@ -51,56 +54,76 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Tag images: a table with tags and probabilities, or your own table completed."""
+    from tagspread.predict.fill import fill_table
+    from tagspread.predict.sources import find_sources
+    from tagspread.predict.tables import check_output
     from tagspread.predict.tagger import load
     from tagspread.progress import Watcher
 
-    if fill is not None and (out is None or len(images) != 1 or not images[0].is_dir()):
-        raise TagspreadError("--fill needs one folder of images, which the table's paths start from, and -o FILE.")
-    how: dict[str, Any] = {"top": top, "threshold": threshold, "mirror": mirror, "batch": batch}
     watcher = Watcher(quiet)
     with may_be_stopped("stopped; nothing was written"):
         try:
-            if fill is None:
-                _predict(run, images, out, "|" if delimiter is None else delimiter, device, overwrite, watcher, how)
+            if fill is not None:
+                if out is None or len(images) != 1 or not images[0].is_dir():
+                    raise TagspreadError(
+                        "--fill needs one folder of images, which the table's paths start from, and -o FILE."
+                    )
+                filled = fill_table(
+                    load(run, device),
+                    fill,
+                    images[0],
+                    out,
+                    overwrite=overwrite,
+                    blank=fill_blank,
+                    options=table_options(delimiter, image_column, tags_column, ignore, allow_outside),
+                    progress=watcher.tagging,
+                    top=top,
+                    threshold=threshold,
+                    mirror=mirror,
+                    batch=batch,
+                )
+                watcher.close()
+                _tell_filled(filled, out, watcher)
+                return
+            if out is not None:
+                check_output(out, overwrite)
+            sources, tagger = find_sources(images), load(run, device)
+            parts = tagger.stream(sources.paths, top=top, threshold=threshold, mirror=mirror, batch=batch)
+            separator = "|" if delimiter is None else delimiter
+            if out is None:
+                _print_tags(sources, parts, separator)
             else:
-                options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
-                more = {"overwrite": overwrite, "blank": fill_blank, "options": options, "progress": watcher.tagging}
-                _fill(load(run, device), fill, images[0], out, watcher, how | more)
+                _write_table(out, tagger.classes, sources, parts, separator, overwrite, watcher)
         finally:
             watcher.close()
 
 
-def _predict(
-    run: Path,
-    images: list[Path],
-    out: Path | None,
+def _print_tags(sources: Sources, parts: Iterable[Predictions], delimiter: str) -> None:
+    errors: list[str] = []  # one per image, empty for those that can be read
+    waiting: list[str] = []  # until one can be read: if none can, that is said once
+    for part in parts:
+        for name, tags, error in zip(sources.names[len(errors) :], part.tags, part.errors, strict=False):
+            waiting.append(f"{name}: cannot be read ({error})" if error else f"{name}: {delimiter.join(tags)}")
+        errors += part.errors
+        while waiting and not all(errors):
+            say(waiting.pop(0))
+    _check_any_readable(errors, sources.paths[0])
+
+
+def _write_table(
+    out: Path,
+    classes: tuple[str, ...],
+    sources: Sources,
+    parts: Iterable[Predictions],
     delimiter: str,
-    device: str,
     overwrite: bool,
     watcher: Watcher,
-    how: dict[str, Any],
 ) -> None:
-    from tagspread.predict.sources import find_sources
-    from tagspread.predict.tables import check_output, open_table
-    from tagspread.predict.tagger import load
+    from tagspread.predict.tables import open_table
 
-    if out is not None:
-        check_output(out, overwrite)
-    sources = find_sources(images)
-    tagger = load(run, device)
     errors: list[str] = []  # one per image, empty for those that can be read
-    if out is None:
-        waiting: list[str] = []  # until one can be read: if none can, that is said once
-        for part in tagger.stream(sources.paths, **how):
-            for name, tags, error in zip(sources.names[len(errors) :], part.tags, part.errors, strict=False):
-                waiting.append(f"{name}: cannot be read ({error})" if error else f"{name}: {delimiter.join(tags)}")
-            errors += part.errors
-            while waiting and not all(errors):
-                say(waiting.pop(0))
-        _check_any_readable(errors, sources.paths[0])
-        return
-    with open_table(out, tagger.classes, overwrite=overwrite, delimiter=delimiter) as table:
-        for part in tagger.stream(sources.paths, **how):
+    with open_table(out, classes, overwrite=overwrite, delimiter=delimiter) as table:
+        for part in parts:
             part.images[:] = sources.names[len(errors) : len(errors) + len(part)]
             table.add(part)
             errors += part.errors
@@ -118,17 +141,14 @@ def _check_any_readable(errors: list[str], first: Path) -> None:
         raise TagspreadError(f"{first if len(errors) == 1 else which}: {errors[0]}; do the paths lead to images?")
 
 
-def _fill(tagger: Tagger, table: Path, images: Path, out: Path | None, watcher: Watcher, how: dict[str, Any]) -> None:
-    from tagspread.predict.fill import fill_table
-
-    done = fill_table(tagger, table, images, Path(str(out)), **how)
-    watcher.close()
+def _tell_filled(filled: Filled, out: Path, watcher: Watcher) -> None:
     watcher.note(
-        f"{out}: {counted(done.cells, 'gap')} filled, {counted(done.rows, 'image')} added; what was known is as it was"
+        f"{out}: {counted(filled.cells, 'gap')} filled, {counted(filled.rows, 'image')} added; what was known is as it "
+        "was"
     )
-    if done.broken:
-        watcher.note(f"note: {counted(done.broken, 'image')} cannot be read, left as before")
-    if done.unknown:
-        watcher.note(f"note: the run does not know {', '.join(done.unknown)}; those columns were left as they were")
-    if done.unlisted:
-        watcher.note(f"note: the table has no column for {', '.join(done.unlisted)}")
+    if filled.broken:
+        watcher.note(f"note: {counted(filled.broken, 'image')} cannot be read, left as before")
+    if filled.unknown:
+        watcher.note(f"note: the run does not know {', '.join(filled.unknown)}; those columns were left as they were")
+    if filled.unlisted:
+        watcher.note(f"note: the table has no column for {', '.join(filled.unlisted)}")

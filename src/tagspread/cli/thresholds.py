@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -48,10 +48,18 @@ def thresholds(
 
     watcher = Watcher(quiet)
     options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
-    how: dict[str, Any] = {"table_options": options, "min_positives": min_positives, "calibrate": calibrate}
     with may_be_stopped("stopped; nothing was changed"):
         try:
-            facts = decide_on_table(load(run, device), labels, images, policy, progress=watcher.tagging, **how)
+            facts = decide_on_table(
+                load(run, device),
+                labels,
+                images,
+                policy,
+                table_options=options,
+                calibrate=calibrate,
+                min_positives=min_positives,
+                progress=watcher.tagging,
+            )
         finally:
             watcher.close()
     chosen = facts["decision"]

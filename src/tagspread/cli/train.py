@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tagspread.aliases import JsonObject
 from tagspread.cli.common import (
     Delimiter,
     Ignore,
@@ -71,9 +72,8 @@ def train(
         "lr": lr, "image_size": image_size, "seed": seed, "method": method, "preset": preset, "mode": mode,
     }  # fmt: skip
     settings = {name: value for name, value in given.items() if value is not None} | read_settings(set_ or [])
-    data: dict[str, Any] = {"images": images, "labels": labels, "test_labels": test_labels, "test_share": test_share}
     if resume is not None:
-        if settings or overwrite or cache or out or any(value is not None for value in data.values()):
+        if settings or overwrite or cache or out or images or labels or test_labels or test_share is not None:
             raise TagspreadError("--resume goes on with the run as it was started; give no other setting or data.")
         if _already_finished(resume):
             return
@@ -82,11 +82,26 @@ def train(
         if images is None or labels is None or out is None:
             raise TagspreadError("give the folder of images, --labels FILE and --out RUN; or --resume RUN.")
         options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
-        arguments = data | settings | {"out": out, "cache": cache, "table_options": options}
-    how: dict[str, Any] = {"device": device, "overwrite": overwrite, "resume": resume is not None, "quiet": quiet}
+        arguments = settings | {
+            "images": images,
+            "labels": labels,
+            "out": out,
+            "test_labels": test_labels,
+            "test_share": test_share,
+            "table_options": options,
+            "cache": cache,
+        }
     with may_be_stopped("stopped and saved; go on with: tagspread train --resume {}"):
         keep_better |= arguments.pop("keep_better", False)
-        run = run_train(tensorboard=tensorboard, keep_better=keep_better, **arguments, **how)
+        run = run_train(
+            device=device,
+            overwrite=overwrite,
+            resume=resume is not None,
+            quiet=quiet,
+            tensorboard=tensorboard,
+            keep_better=keep_better,
+            **arguments,
+        )
     _tell(run)
 
 
@@ -127,7 +142,7 @@ def _tell(run: Run) -> None:
         say(f"note: {run.metrics['warning']}")
 
 
-def _of_run(folder: Path) -> dict[str, Any]:
+def _of_run(folder: Path) -> JsonObject:
     """Return what a run was started with."""
     from tagspread.run.folder import RunFolder
 

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
+from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
 from tagspread.predict.tables import in_one_motion
 from tagspread.run.pseudo_labels import PseudoLabeledImage
@@ -24,7 +25,7 @@ CONTROL, OBJECT = "tags", "image"  # what the labeling interface calls the quest
 
 def label_studio_tasks(
     images: Sequence[PseudoLabeledImage], model: str, *, prefix: str = LOCAL_FILES, most: int | None = None
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Return tasks with the pseudo-tags as predictions, the least sure first.
 
     Args:
@@ -47,7 +48,7 @@ def label_studio_tasks(
     ]
 
 
-def _results(image: PseudoLabeledImage) -> list[dict[str, Any]]:
+def _results(image: PseudoLabeledImage) -> list[JsonObject]:
     """Return the ticked choices; nothing, where there is nothing to tick."""
     choices = {"choices": [entry.tag for entry in image.given]}
     answer = {"from_name": CONTROL, "to_name": OBJECT, "type": "choices", "value": choices}
@@ -78,7 +79,7 @@ def labeling_interface(classes: Sequence[str]) -> str:
     )
 
 
-def fiftyone_labels(images: Sequence[PseudoLabeledImage], classes: Sequence[str]) -> dict[str, Any]:
+def fiftyone_labels(images: Sequence[PseudoLabeledImage], classes: Sequence[str]) -> JsonObject:
     """Return the ``labels.json`` of a FiftyOneImageClassificationDataset: images without suffix, lists of labels.
 
     >>> from tagspread.run.pseudo_labels import Entry
@@ -91,7 +92,7 @@ def fiftyone_labels(images: Sequence[PseudoLabeledImage], classes: Sequence[str]
         raise TagspreadError(
             f"the pseudo-labels have the tag {min(foreign)!r}, which the run does not know; it was changed."
         )
-    labels: dict[str, Any] = {}
+    labels: JsonObject = {}
     for image in images:
         key = PurePosixPath(image.name).with_suffix("").as_posix()
         if key in labels:

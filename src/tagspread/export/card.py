@@ -6,12 +6,14 @@ Every figure is one that the run, or an evaluation of it, wrote down. What is no
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tagspread._version import __version__
+from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
 from tagspread.predict.tables import in_one_motion
@@ -25,7 +27,7 @@ from tagspread.train.gain import gain_in_words
 CARD = "README.md"
 TEMPLATE = "card.md.j2"
 PARTS = {"test": "test images", "held_out": "labeled images that were held out"}
-UNTOLD: dict[str, Any] = {"chosen_on": None, "classes_with_pooled_threshold": [], "classes_never_chosen": []}
+UNTOLD: dict[str, object] = {"chosen_on": None, "classes_with_pooled_threshold": [], "classes_never_chosen": []}
 
 
 class Measured(NamedTuple):
@@ -39,7 +41,7 @@ class Measured(NamedTuple):
 
 
 def write_card(
-    run: Path, artefact: Artefact, settings: dict[str, Any], judged: dict[str, Any] | None, title: str, file: Path
+    run: Path, artefact: Artefact, settings: JsonObject, evaluation: JsonObject | None, title: str, file: Path
 ) -> None:
     """Write the model card of a run.
 
@@ -47,7 +49,7 @@ def write_card(
         run: its folder.
         artefact: its tags and thresholds.
         settings: how it was trained, as it may be shown to others.
-        judged: what :func:`read_evaluation` returned, if there is an evaluation.
+        evaluation: what :func:`read_evaluation` returned, if there is an evaluation.
         title: what to call it.
         file: where to.
     """
@@ -60,11 +62,11 @@ def write_card(
         "size": " x ".join(map(str, artefact.shape[1:])),
         "settings": settings,
         "summary": METHODS[name].summary if (name := settings.get("method")) in METHODS else None,
-        "measured": _measured(summary, judged),
-        "judged": judged,
+        "measured": _measured(summary, evaluation),
+        "evaluation": evaluation,
         "gain": _gain(summary),
         "warning": None if summary is None else summary.metrics.get("warning"),
-        "rows": _rows(artefact, judged),
+        "rows": _rows(artefact, evaluation),
         "version": __version__,
         **_data(summary),
     }
@@ -72,13 +74,13 @@ def write_card(
         opened.write(_render(content).encode("utf-8", "replace"))
 
 
-def read_evaluation(file: str | Path, classes: tuple[str, ...]) -> dict[str, Any]:
+def read_evaluation(file: str | Path, classes: tuple[str, ...]) -> JsonObject:
     """Return what ``tagspread evaluate --json`` printed about a run with these classes."""
     try:
-        figures = json.loads(Path(file).read_text(encoding="utf-8"))
-        names = tuple(one["name"] for one in figures["classes"])
+        evaluation = json.loads(Path(file).read_text(encoding="utf-8"))
+        names = tuple(one["name"] for one in evaluation["classes"])
         wanted = ("map", "map_low", "map_high", "images", "decisions", "calibration_error", "absent", "trained_on")
-        missing = [name for name in wanted if name not in figures]
+        missing = [name for name in wanted if name not in evaluation]
     except FileNotFoundError:
         raise TagspreadError(f"there is no file {file}.") from None
     except (OSError, ValueError, KeyError, TypeError):
@@ -90,14 +92,16 @@ def read_evaluation(file: str | Path, classes: tuple[str, ...]) -> dict[str, Any
         )
     if names != classes:
         raise TagspreadError(f"{file} is of a run with other tags; evaluate this one.")
-    return {"thresholds_chosen_on": None} | dict(figures)  # which older versions did not write
+    return {"thresholds_chosen_on": None} | dict(evaluation)  # which older versions did not write
 
 
-def _measured(summary: RunSummary | None, judged: dict[str, Any] | None) -> list[Measured]:
+def _measured(summary: RunSummary | None, evaluation: JsonObject | None) -> list[Measured]:
     found = []
-    if judged is not None and judged["map"] is not None:
+    if evaluation is not None and evaluation["map"] is not None:
         words = "labeled images, by tagspread evaluate"
-        found.append(Measured(judged["map"], judged["map_low"], judged["map_high"], judged["images"], words))
+        found.append(
+            Measured(evaluation["map"], evaluation["map_low"], evaluation["map_high"], evaluation["images"], words)
+        )
     for part, words in PARTS.items():
         known = None if summary is None else summary.metrics.get(part)
         if known and known.get("mAP") is not None:
@@ -114,7 +118,7 @@ def _gain(summary: RunSummary | None) -> str | None:
     return words[:1].upper() + words[1:]
 
 
-def _data(summary: RunSummary | None) -> dict[str, Any]:
+def _data(summary: RunSummary | None) -> dict[str, object]:
     """Return how much was trained on, and how long; None where the run no longer tells."""
     if summary is None:
         return {"labeled": None, "unlabeled": None, "learnt_from_unlabeled": False, "length": None}
@@ -127,11 +131,11 @@ def _data(summary: RunSummary | None) -> dict[str, Any]:
     }
 
 
-def _rows(artefact: Artefact, judged: dict[str, Any] | None) -> list[dict[str, Any]]:
-    figures = [{}] * len(artefact.classes) if judged is None else judged["classes"]
+def _rows(artefact: Artefact, evaluation: JsonObject | None) -> list[dict[str, object]]:
+    metrics = [{}] * len(artefact.classes) if evaluation is None else evaluation["classes"]
     return [
         {"name": name, "cut": "never" if np.isinf(cut) else f"{cut:.4g}", **known}
-        for name, cut, known in zip(artefact.classes, artefact.thresholds.tolist(), figures, strict=True)
+        for name, cut, known in zip(artefact.classes, artefact.thresholds.tolist(), metrics, strict=True)
     ]
 
 
@@ -145,7 +149,7 @@ def plain(text: object) -> str:
     return "".join("\\" + one if one in r"\`*_[]<>|#&~" else one for one in line)
 
 
-def _render(content: dict[str, Any]) -> str:
+def _render(content: Mapping[str, object]) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

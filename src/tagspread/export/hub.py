@@ -9,11 +9,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
 from tagspread._version import __version__
+from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
 from tagspread.export.card import CARD, read_evaluation, write_card
 from tagspread.export.compare import generated
@@ -40,14 +40,14 @@ def export_hub(
     target = Path(folder)
     _check_folder(target, overwrite)
     tagger = load(run, device="cpu")
-    judged = None if metrics is None else read_evaluation(metrics, tagger.classes)
+    evaluation = None if metrics is None else read_evaluation(metrics, tagger.classes)
     settings = _settings(Path(run))
     try:
         target.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".writing-", dir=target) as name:
             fresh = Path(name)
             _write(tagger, settings, fresh)
-            write_card(Path(run), tagger.artefact, settings, judged, target.resolve().name, fresh / CARD)
+            write_card(Path(run), tagger.artefact, settings, evaluation, target.resolve().name, fresh / CARD)
             _check_same(tagger, fresh)
             for file in FILES:
                 (fresh / file).replace(target / file)
@@ -69,14 +69,14 @@ def _check_folder(target: Path, overwrite: bool) -> None:
         )
 
 
-def _settings(run: Path) -> dict[str, Any]:
+def _settings(run: Path) -> JsonObject:
     """Return the settings that had a part in the run, without the paths of the machine that it was trained on."""
     folder = RunFolder(run)
     settings = settings_in_use(folder.read_json("config.json").get("settings") or {}) if folder.is_run else {}
     return settings | {name: Path(str(settings[name])).name for name in ("method", "weights") if name in settings}
 
 
-def _write(tagger: Tagger, settings: dict[str, Any], fresh: Path) -> None:
+def _write(tagger: Tagger, settings: JsonObject, fresh: Path) -> None:
     artefact, folder = tagger.artefact, RunFolder(fresh)
     shutil.copyfile(artefact.model, fresh / MODEL)
     told = artefact.facts | {"model": MODEL, "sha256": {MODEL: file_digest(fresh / MODEL)}}
@@ -84,7 +84,7 @@ def _write(tagger: Tagger, settings: dict[str, Any], fresh: Path) -> None:
     folder.write_json(CONFIG, _config(artefact, settings))
 
 
-def _config(artefact: Artefact, settings: dict[str, Any]) -> dict[str, Any]:
+def _config(artefact: Artefact, settings: JsonObject) -> JsonObject:
     """Return what programs ask of a model before they load it, under the names that timm uses."""
     return {
         "library_name": "tagspread",

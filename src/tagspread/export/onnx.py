@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +22,7 @@ from tagspread._version import __version__
 from tagspread.errors import TagspreadError
 from tagspread.export.compare import Compared, compare, find_sample
 from tagspread.export.resize import resize
-from tagspread.predict.tables import in_one_motion
+from tagspread.predict.tables import check_output, in_one_motion
 from tagspread.predict.tagger import Tagger, load
 from tagspread.run.artefact import Artefact
 
@@ -64,7 +63,7 @@ def export_onnx(
         On which images both were compared, and how far apart they are.
     """
     path = Path(file)
-    _check_file(path, overwrite)
+    check_output(path, overwrite, (".onnx",))
     _check_installed()
     tagger = load(run, device="cpu")
     sample = find_sample(Path(run), images, max(tagger.artefact.shape))
@@ -73,17 +72,6 @@ def export_onnx(
         opened.write(model)
         opened.flush()
         return compare(Path(opened.name), tagger, sample)  # what raises here leaves no file
-
-
-def _check_file(path: Path, overwrite: bool) -> None:
-    if path.suffix.lower() != ".onnx":
-        raise TagspreadError(f"{path} ends in {path.suffix or 'nothing'}; give a name that ends in .onnx.")
-    if path.is_dir():
-        raise TagspreadError(f"{path} is a folder; give a file.")
-    if path.exists() and not overwrite:
-        raise TagspreadError(f"{path} exists; give another name, or replace it with @overwrite.", overwrite=True)
-    if not path.parent.is_dir():
-        raise TagspreadError(f"{path}: there is no folder {path.parent}.")
 
 
 def _check_installed() -> None:
@@ -129,7 +117,7 @@ def _graph(tagger: Tagger) -> bytes:
 def metadata(artefact: Artefact) -> dict[str, str]:
     """Return what an ONNX file says about itself; each value is JSON, as ONNX keeps texts only."""
     cuts = [None if math.isinf(cut) else cut for cut in artefact.thresholds.tolist()]
-    facts: dict[str, Any] = {
+    facts = {
         "format": FORMAT,
         "tagspread": __version__,
         "classes": list(artefact.classes),

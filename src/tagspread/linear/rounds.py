@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,7 +61,7 @@ class Fitted:
     layers: Layers
     targets: Targets | None = None
     settled: Tensor | None = None
-    log: list[dict[str, Any]] = field(default_factory=list)
+    log: list[dict[str, float]] = field(default_factory=list)
 
 
 def check_method(method: Method) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,7 +70,7 @@ class Trial:
         """The mean average precision over the folds; -inf if none has a positive to find."""
         return float(self.per_fold.nanmean().nan_to_num(-math.inf))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the setting and its figures as plain values."""
         return {**vars(self.settings), "mAP": self.mean, "per_fold": self.per_fold.tolist()}
 
@@ -210,10 +209,19 @@ class _Search:
 
     def _together(self, settings: Settings) -> Trial:
         as_heavy = replace(settings, unlabeled_weight=settings.unlabeled_weight * self.thinned)
-        how: dict[str, Any] = {"head": self.head, "classes": self.classes, "max_rounds": self.rounds}
 
         def fit(fold: _Fold) -> Layers:
-            return spread(fold.rows, fold.y, self.unlabeled, as_heavy, fold.probes[settings.ridge], **how).layers
+            fitted = spread(
+                fold.rows,
+                fold.y,
+                self.unlabeled,
+                as_heavy,
+                fold.probes[settings.ridge],
+                head=self.head,
+                classes=self.classes,
+                max_rounds=self.rounds,
+            )
+            return fitted.layers
 
         return self._try(settings, fit)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tagspread.aliases import JsonObject, Progress
 from tagspread.core.bootstrap import FEWEST
 from tagspread.core.calibration import reliability
 from tagspread.core.decision import Policy, decide
@@ -20,6 +21,7 @@ from tagspread.core.metrics import (
     mean_average_precision_interval,
     multilabel_report,
 )
+from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.read import options_for_run, read_table
 from tagspread.errors import Blank, TagspreadError
@@ -32,7 +34,6 @@ from tagspread.train.decision import decide_on
 from tagspread.wording import counted
 
 CONFIDENCE = 0.9
-Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Evaluation:
     thresholds_chosen_on: int | None
     classes: list[ClassMetrics]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain values for JSON."""
         return asdict(self)
 
@@ -94,9 +95,9 @@ def evaluate(
     labels: str | Path | LabelTable | None = None,
     images: str | Path | None = None,
     *,
-    table_options: dict[str, Any] | None = None,
+    table_options: GivenOptions | Mapping[str, Any] | None = None,
     samples: int = 1000,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     mirror: bool = False,
 ) -> Evaluation:
     """Measure a tagger on labeled images.
@@ -115,7 +116,7 @@ def evaluate(
     """
     if labels is None:
         labels, _ = own_test_part(tagger, images)
-    table = labels if isinstance(labels, LabelTable) else open_table(tagger, labels, images, table_options or {})
+    table = labels if isinstance(labels, LabelTable) else read_table_for_run(tagger, labels, images, table_options)
     y = table.aligned(tagger.classes, "the table" if isinstance(labels, LabelTable) else str(labels))
     logits, errors = score_table(tagger, table, progress, mirror)
     good = np.array([not error for error in errors])
@@ -131,11 +132,11 @@ def decide_on_table(
     images: str | Path | None = None,
     policy: str = "f1",
     *,
-    table_options: dict[str, Any] | None = None,
+    table_options: GivenOptions | Mapping[str, Any] | None = None,
     calibrate: bool = True,
     min_positives: int = 5,
-    progress: Report | None = None,
-) -> dict[str, Any]:
+    progress: Progress | None = None,
+) -> JsonObject:
     """Choose thresholds and calibration on a table of the user's and keep them in the run's ``labels.json``.
 
     Returns:
@@ -143,7 +144,7 @@ def decide_on_table(
         were trained on with their labels, where a network is surer than anywhere else.
     """
     Policy.parse(policy)
-    table = open_table(tagger, labels, images, table_options or {})
+    table = read_table_for_run(tagger, labels, images, table_options)
     y = table.aligned(tagger.classes, str(labels))
     trained_on = _trained_on(tagger, table)
     if trained_on == len(table):
@@ -154,8 +155,9 @@ def decide_on_table(
     logits, errors = score_table(tagger, table, progress)
     good = np.array([not error for error in errors])
     source = f"{int(good.sum()):,} images of {Path(labels).name}"
-    how: dict[str, Any] = {"calibrate": calibrate, "min_positives": min_positives}
-    facts = decide_on(logits[good], y[good], tagger.classes, policy, source, **how)
+    facts = decide_on(
+        logits[good], y[good], tagger.classes, policy, source, calibrate=calibrate, min_positives=min_positives
+    )
     used = [path for path, fine in zip(table.paths, good, strict=True) if fine]
     facts[KEY] = remember(used, DECIDING)
     facts["decision"] |= {"trained_on": trained_on, "images": len(table)}
@@ -163,8 +165,11 @@ def decide_on_table(
     return facts
 
 
-def open_table(
-    tagger: Tagger, labels: str | Path, images: str | Path | None, table_options: dict[str, Any]
+def read_table_for_run(
+    tagger: Tagger,
+    labels: str | Path,
+    images: str | Path | None,
+    table_options: GivenOptions | Mapping[str, Any] | None,
 ) -> LabelTable:
     """Read a table for a run: its paths start from ``images``, by default the folder that the run was trained on."""
     if images is None:
@@ -174,7 +179,8 @@ def open_table(
                 f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
             )
     own = RunFolder(tagger.artefact.path).table_options
-    return read_table(labels, images, **options_for_run(Path(labels), own, table_options))
+    given = GivenOptions.of(table_options).to_dict()
+    return read_table(labels, images, **options_for_run(Path(labels), own, given))
 
 
 def own_test_part(tagger: Tagger, images: str | Path | None = None) -> tuple[LabelTable, str]:
@@ -188,7 +194,7 @@ def own_test_part(tagger: Tagger, images: str | Path | None = None) -> tuple[Lab
     return find_test_part(_config(tagger, "settings"), _config(tagger, "data") | moved, tagger.classes)
 
 
-def _config(tagger: Tagger, part: str) -> dict[str, Any]:
+def _config(tagger: Tagger, part: str) -> JsonObject:
     """Return how a run was trained, or where its data came from, as far as it says so."""
     folder = RunFolder(tagger.artefact.path)
     return (folder.read_json("config.json").get(part) or {}) if folder.is_run else {}
@@ -212,7 +218,7 @@ def _trained_on(tagger: Tagger, table: LabelTable) -> int:
 
 
 def score_table(
-    tagger: Tagger, table: LabelTable, progress: Report | None = None, mirror: bool = False
+    tagger: Tagger, table: LabelTable, progress: Progress | None = None, mirror: bool = False
 ) -> tuple[np.ndarray, list[str]]:
     """Return the network's logits of a table's images, and why a image could not be read."""
     parts, errors = [], list[str]()

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
+from tagspread.aliases import Progress
+from tagspread.core.arrays import ArrayLike
 from tagspread.data.images.find import find_images
 from tagspread.data.tables.cells import VALUES
 from tagspread.data.tables.columns import SAMPLE, Columns, find_columns
 from tagspread.data.tables.delimited import check_kind, header_of, lines_of, separator_of
+from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.image_names import NameRule, Source
 from tagspread.data.tables.label_table import written_name
 from tagspread.data.tables.layouts import DELIMITERS
@@ -30,7 +33,6 @@ from tagspread.predict.tagger import Tagger
 from tagspread.run.folder import RunFolder
 
 SUFFIXES = (".csv", ".tsv", ".txt")
-Report = Callable[[int, int], None]
 
 
 @dataclass
@@ -64,9 +66,12 @@ def fill_table(
     *,
     overwrite: bool = False,
     blank: bool = False,
-    options: dict[str, Any] | None = None,
-    progress: Report | None = None,
-    **how: Any,
+    options: GivenOptions | Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    top: int | None = None,
+    threshold: ArrayLike | None = None,
+    mirror: bool = False,
+    batch: int | None = None,
 ) -> Filled:
     """Write ``table`` to ``out`` with its gaps filled by ``tagger``.
 
@@ -79,12 +84,18 @@ def fill_table(
         blank: in a long table, rows with an empty list of tags are untagged, too.
         options: how to read the table, as ``read_table`` takes them; like the run's own, if they do not say.
         progress: called with (done, total).
-        how: ``threshold``, ``top``, ``mirror``, ``batch`` of :meth:`Tagger.stream`.
+        top: choose this many tags, as in :meth:`Tagger.stream`.
+        threshold: choose tags of at least this probability.
+        mirror: average over each image and its mirror image.
+        batch: how many images the network sees at a time.
     """
     check_output(out, overwrite, SUFFIXES)
     if out.exists() and out.samefile(table):
         raise TagspreadError(f"{out} is the table itself; give another file, so that nothing of yours is lost.")
-    read = _read(table, images, options_for_run(table, RunFolder(tagger.artefact.path).table_options, options or {}))
+    given = GivenOptions.of(options).to_dict()
+    read = _read(
+        table, images, TableOptions(**options_for_run(table, RunFolder(tagger.artefact.path).table_options, given))
+    )
     if read.columns.tags is not None:
         _check_tags(table, read, tagger.classes)
     filled, columns = _columns(tagger, read)
@@ -93,7 +104,7 @@ def fill_table(
     new_names = [written_name(path, images) for path in unlabeled]
     todo = [*(images / read.names[row] for row in open_rows), *unlabeled]
     done = 0
-    for part in tagger.stream(todo, **how):
+    for part in tagger.stream(todo, top=top, threshold=threshold, mirror=mirror, batch=batch):
         for place, (error, tags, chosen) in enumerate(
             zip(part.errors, part.tags, part.chosen, strict=True), start=done
         ):
@@ -118,7 +129,7 @@ def fill_table(
     return filled
 
 
-def _read(table: Path, images: Path, options: dict[str, Any]) -> _Table:
+def _read(table: Path, images: Path, options: TableOptions) -> _Table:
     if table.suffix.lower() not in SUFFIXES:
         raise TagspreadError(f"{table} ends in {table.suffix or 'nothing'}; these are filled: {', '.join(SUFFIXES)}.")
     check_kind(table, None)
@@ -132,11 +143,10 @@ def _read(table: Path, images: Path, options: dict[str, Any]) -> _Table:
     if not numbered:
         raise TagspreadError(f"{table} has no rows below its header line.")
     rows = [row for _, row in numbered]
-    how_to_read = TableOptions(**options)
-    columns = find_columns(header, rows[:SAMPLE], how_to_read, str(table))
-    rule = NameRule(images, Source(str(table), "line"), how_to_read.allow_outside)
+    columns = find_columns(header, rows[:SAMPLE], options, str(table))
+    rule = NameRule(images, Source(str(table), "line"), options.allow_outside)
     names = [rule(row[columns.image], number) for number, row in numbered]
-    return _Table(header, rows, names, columns, separator, how_to_read.delimiter or "|")
+    return _Table(header, rows, names, columns, separator, options.delimiter or "|")
 
 
 def _check_tags(table: Path, read: _Table, classes: tuple[str, ...]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
+from tagspread.aliases import JsonObject
 from tagspread.core.calibration import Calibration, Reliability
 from tagspread.report.class_rows import ClassRow
 from tagspread.report.scored import ScoredPart
@@ -184,7 +185,7 @@ def reliability_charts(summary: RunSummary, scored: ScoredPart | None) -> list[T
         charts.append(
             _reliability("As the tagger answers now", [("observed", "one", "circle", scored.reliability)], caption)
         )
-    facts: dict[str, Any] = {} if summary.artefact is None else summary.artefact.facts["calibration"]
+    facts: JsonObject = {} if summary.artefact is None else summary.artefact.facts["calibration"]
     if shown := facts.get("reliability"):
         before, after = (_reliability_from(shown[when]) for when in ("before", "after"))
         caption = (
@@ -196,7 +197,7 @@ def reliability_charts(summary: RunSummary, scored: ScoredPart | None) -> list[T
     return charts
 
 
-def _reliability_from(plain: dict[str, Any]) -> Reliability:
+def _reliability_from(plain: JsonObject) -> Reliability:
     arrays = {name: np.array(values, dtype=np.float64) for name, values in plain.items() if name != "error"}
     return Reliability(**arrays, error=float(plain["error"]))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import Blank, TagspreadError
 from tagspread.report.summary import Missing, RunSummary
@@ -52,7 +54,7 @@ def find_labeled(
     images: str | Path | None = None,
     *,
     show_images: bool = True,
-    table_options: dict[str, Any] | None = None,
+    table_options: GivenOptions | Mapping[str, Any] | None = None,
 ) -> LabeledImages:
     """Find a run's labeled images again; what cannot be found is added to ``summary.missing``.
 
@@ -80,7 +82,8 @@ def find_labeled(
             why = "its images cannot be found again; name some with --labels FILE and --images DIR"
             summary.missing.append(Missing("How good each tag is, and example images", why))
     if labels is not None:
-        table = read_for_run(Path(labels), Path(str(root)), summary.data, summary.classes, table_options or {})
+        given = GivenOptions.of(table_options).to_dict()
+        table = read_for_run(Path(labels), Path(str(root)), summary.data, summary.classes, given)
         seen = count_trained({} if summary.artefact is None else summary.artefact.facts, table.paths, lambda: trained)
         return LabeledImages(trained, Part(table, GIVEN, True, Path(str(root)), seen))
     if trained is None or not show_images:

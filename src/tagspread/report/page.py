@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from tagspread._version import __version__
+from tagspread.aliases import Progress
 from tagspread.core.bootstrap import FEWEST
+from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import Both, TagspreadError
 from tagspread.predict.tables import check_output, in_one_motion
@@ -57,11 +59,11 @@ def write_report(
     *,
     labels: str | Path | None = None,
     images: str | Path | None = None,
-    table_options: dict[str, Any] | None = None,
+    table_options: GivenOptions | Mapping[str, Any] | None = None,
     show_images: bool = True,
     device: str = "auto",
     overwrite: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Written:
     """Write a page about a run; nothing is trained.
 
@@ -109,7 +111,7 @@ def write_report(
     return Written(file, summary.missing)
 
 
-def _content(summary: RunSummary, scored: ScoredPart | None, trained: LabelTable | None) -> dict[str, Any]:
+def _content(summary: RunSummary, scored: ScoredPart | None, trained: LabelTable | None) -> dict[str, object]:
     """Return everything the page is made from."""
     rows = class_rows(summary, None if trained is None else trained.y, scored)
     return {
@@ -171,7 +173,7 @@ def _title(name: str, group: Sequence[Example]) -> tuple[str, str]:
     return UNSURE if name == "sure" and not all(one.chosen for one in group) else GROUPS[name]
 
 
-def _render(content: dict[str, Any]) -> str:
+def _render(content: Mapping[str, object]) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import ExifTags, Image
 
+from tagspread.aliases import Progress
 from tagspread.core.calibration import Reliability, reliability
 from tagspread.data.images.decode import decode
 from tagspread.predict.evaluation import Evaluation, measure, score_table, thresholds_chosen_on
@@ -64,7 +65,7 @@ class Example(NamedTuple):
     image: str  # a data URI
 
 
-def score_part(tagger: Tagger, part: Part, progress: Callable[[int, int], None] | None = None) -> ScoredPart:
+def score_part(tagger: Tagger, part: Part, progress: Progress | None = None) -> ScoredPart:
     """Let the tagger score the images of a part."""
     logits, errors = score_table(tagger, part.table, progress)
     good = np.array([not error for error in errors])

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
 from tagspread.run.artefact import FILE, Artefact, read_artefact
 from tagspread.run.folder import RunFolder
@@ -62,10 +63,10 @@ class RunSummary:
 
     path: Path
     version: str
-    settings: dict[str, Any]
-    data: dict[str, Any]
-    log: list[dict[str, Any]]
-    metrics: dict[str, Any]
+    settings: JsonObject
+    data: JsonObject
+    log: list[JsonObject]
+    metrics: JsonObject
     artefact: Artefact | None
     unlabeled: Unlabeled | None
     missing: list[Missing] = field(default_factory=list)
@@ -111,7 +112,7 @@ def summarize_run(run: str | Path) -> RunSummary:
     return RunSummary(folder.path, str(config["tagspread"]), settings, data, log, metrics, artefact, unlabeled, missing)
 
 
-def _read_log(file: Path) -> list[dict[str, Any]]:
+def _read_log(file: Path) -> list[JsonObject]:
     if not file.exists():
         return []
     lines = []

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
 
 FORMAT = 1
@@ -24,14 +25,14 @@ class Checkpoint(NamedTuple):
     """Named tensors and plain facts."""
 
     tensors: dict[str, Tensor]
-    facts: dict[str, Any]
+    facts: JsonObject
 
     def under(self, prefix: str) -> dict[str, Tensor]:
         """Return the tensors of one part, without its prefix."""
         return {name[len(prefix) + 1 :]: value for name, value in self.tensors.items() if name.startswith(prefix + ".")}
 
 
-def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: JsonObject) -> None:
     """Write beside the old file, make sure it is on the disk, then put it in the old one's place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".writing")

@@ -7,7 +7,7 @@ done. Both carry a digest of images, network and view in their names, so that th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import torch
 from numpy.lib.format import open_memmap
 from torch import Tensor
 
+from tagspread.aliases import Progress
 from tagspread.data.images.store import Store
 from tagspread.errors import TagspreadError
 from tagspread.files import alone
@@ -28,7 +29,6 @@ from tagspread.vision.backbones import TagNet
 
 ROWS_AT_ONCE = 1024  # between two notes of how far it is
 DIGITS = 16  # of the digest in a file's name
-Progress = Callable[[int, int], None]
 
 
 def embed(

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tagspread.aliases import JsonObject
 from tagspread.core.compare import paired_difference_interval
 from tagspread.core.metrics import mean_average_precision, mean_average_precision_interval
 from tagspread.train.dataset import Dataset
@@ -36,7 +36,7 @@ KINDS = {"warmup": "the network after the warm-up", "fitted_head": "a linear hea
 Logits = Callable[[np.ndarray], Tensor]
 
 
-def measure_gain(dataset: Dataset, with_unlabeled: Logits, without: Logits, start: str) -> dict[str, Any]:
+def measure_gain(dataset: Dataset, with_unlabeled: Logits, without: Logits, start: str) -> JsonObject:
     """Return what ``metrics.json`` says about the labeled-only model and about the gain over it.
 
     Args:
@@ -62,7 +62,7 @@ def measure_gain(dataset: Dataset, with_unlabeled: Logits, without: Logits, star
     }
 
 
-def gain_in_words(metrics: dict[str, Any], *, advise: bool = True) -> str | None:
+def gain_in_words(metrics: JsonObject, *, advise: bool = True) -> str | None:
     r"""Return the answer for a person, from the figures of ``metrics.json``; None for a run without an unlabeled set.
 
     Args:
@@ -92,7 +92,7 @@ def gain_in_words(metrics: dict[str, Any], *, advise: bool = True) -> str | None
     return f"{words}; --keep-better would have kept the model without them" if harmful else words
 
 
-def _compared(labeled_only: dict[str, Any], gain: dict[str, Any]) -> str:
+def _compared(labeled_only: JsonObject, gain: JsonObject) -> str:
     low, high = gain["interval_90"]
     before = round(100 * labeled_only["mAP"], 1)
     after = round(100 * (labeled_only["mAP"] + gain["difference"]), 1)

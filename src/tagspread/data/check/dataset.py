@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
+from tagspread.aliases import Progress
 from tagspread.data.check.images import Inventory, check_copies, check_files, take_inventory
 from tagspread.data.check.labels import check_labels, class_facts
 from tagspread.data.check.report import CheckReport, Finding, render
-from tagspread.data.images.decode import Progress
+from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
@@ -57,21 +57,21 @@ def run_check(
     as_json: bool = False,
     console: Console | None = None,
     *,
-    table_options: dict[str, Any] | None = None,
+    table_options: GivenOptions | None = None,
 ) -> int:
     """Check a folder and its tables, print what was found, and return the exit code.
 
     It is 0 if training can start, 1 if something must be fixed, 2 if a table cannot be read, as with all bad input.
     Such a table is one of the findings. The images are checked all the same, but not what depends on the labels.
     """
-    console = console or Console()
+    console, options = console or Console(), (table_options or GivenOptions()).to_dict()
     unreadable: list[Finding] = []
     tables: list[LabelTable | None] = []
     for file in (labels_file, test_file):
         if file is not None and not Path(file).exists():  # a mistyped path says nothing about the data
             raise TagspreadError(f"there is no file {file}.")
         try:
-            tables.append(None if file is None else read_table(file, images, **(table_options or {})))
+            tables.append(None if file is None else read_table(file, images, **options))
         except TagspreadError as error:
             unreadable.append(Finding("error", "table", error.on_command_line))
             tables.append(None)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tagspread.aliases import Progress
 from tagspread.data.check.report import LABELS, TEST, Finding, Place, finding_at
-from tagspread.data.images.decode import Broken, Progress, decode_all, shifted
+from tagspread.data.images.decode import Broken, decode_all, shifted
 from tagspread.data.images.duplicates import SIDE, groups, lookalikes, same_bytes, thumbnails
 from tagspread.data.images.find import find_images
 from tagspread.data.tables.label_table import LabelTable

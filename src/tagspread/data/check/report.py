@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from tagspread.aliases import JsonObject
 
 LEVELS = {"error": "bold red", "warning": "yellow", "note": "cyan"}  # from must be fixed to good to know
 LABELS, TEST = "labels", "test labels"  # what the two tables are called
@@ -101,7 +102,7 @@ class CheckReport:
         """Return the findings of one level."""
         return [finding for finding in self.findings if finding.level == level]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return everything as plain lists and dictionaries, for JSON; what does not apply to a place is left out."""
         findings = [
             {

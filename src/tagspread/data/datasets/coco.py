@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tagspread.aliases import JsonObject
 from tagspread.data.datasets.base import NamedDataset
 from tagspread.data.datasets.published import CAP_PAPER, DICAP_PAPER, PublishedTable
 from tagspread.data.tables.image_names import NameRule, Source
@@ -74,7 +75,7 @@ def read_coco(annotations: str | Path, images: str | Path, *, keep_empty: bool =
 OUTLINE = re.compile(r'"segmentation"\s*:\s*\[[^"{}]*\]')
 
 
-def _slim(entry: dict[str, Any]) -> Any:
+def _slim(entry: JsonObject) -> Any:
     """Keep of an entry what the table needs, at once, so that the dictionaries of all are never there together."""
     image, category = entry.get("image_id"), entry.get("category_id")
     if image.__class__ in (int, str) and category.__class__ is int:
@@ -84,7 +85,7 @@ def _slim(entry: dict[str, Any]) -> Any:
     return entry
 
 
-def _load(file: Path) -> dict[str, Any]:
+def _load(file: Path) -> JsonObject:
     collecting = gc.isenabled()
     gc.disable()  # no cycles can arise here, and looking for them among so many new tuples takes time
     try:
@@ -100,7 +101,7 @@ def _load(file: Path) -> dict[str, Any]:
     finally:
         if collecting:
             gc.enable()
-    lists: dict[str, Any] = index if isinstance(index, dict) else {}
+    lists: JsonObject = index if isinstance(index, dict) else {}
     for key in ("images", "annotations", "categories"):
         if not isinstance(lists.get(key), list):
             raise TagspreadError(f"{file} has no list {key!r}; give instances_train2014.json or the like.")

@@ -28,11 +28,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tagspread.aliases import Progress
 from tagspread.data.images.decode import (
     AnyPath,
     Broken,
     Images,
-    Progress,
     check_size,
     decode_all,
     reason_for,

@@ -12,7 +12,7 @@ import os
 import stat
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from tagspread.aliases import Progress
 from tagspread.errors import TagspreadError
 
 Images: TypeAlias = npt.NDArray[np.uint8]
 AnyPath: TypeAlias = str | os.PathLike[str]
-Progress: TypeAlias = Callable[[int, int], None]  # called with how many are done, out of how many
 
 AT_ONCE = 512  # files handed to the threads together: bounds the bookkeeping, whatever the number of files
 DRAFT_FACTOR = 4  # a JPEG may be decoded at 1/2, 1/4 or 1/8 if this many times the wanted size is left

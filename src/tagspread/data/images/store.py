@@ -16,9 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tagspread.aliases import Progress
 from tagspread.core.arrays import as_tensor
 from tagspread.data.images.cache import ImageCache
-from tagspread.data.images.decode import AnyPath, Broken, Images, Progress, check_size, decode_all, shifted
+from tagspread.data.images.decode import AnyPath, Broken, Images, check_size, decode_all, shifted
 from tagspread.data.images.memory import usable_memory
 from tagspread.data.modality import ImageModality, Modality, modality_of
 from tagspread.errors import Blank, TagspreadError
