@@ -28,14 +28,14 @@ from tagspread.data.images import decode
 from tagspread.data.images.store import open_store
 from tagspread.data.split import paper_split
 from tagspread.methods.base import Labeled
-from tagspread.train.batches import shown_batches
-from tagspread.train.config import TrainConfig, make_config
+from tagspread.train.batches import training_batches
+from tagspread.train.config import make_config
 from tagspread.train.dataset import Dataset
 from tagspread.train.loop import evaluate, label_unlabeled, student_steps
-from tagspread.train.state import TrainState
+from tagspread.train.preflight import prepare
 from tagspread.train.trainer import run_training
+from tagspread.train.training import Training
 from tagspread.vision.augment import Views
-from tagspread.vision.backbones import build_network
 
 
 def voc_dataset(root: Path, size: int, device: torch.device, share: float = 0.05, seed: int = 1) -> Dataset:
@@ -60,68 +60,68 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def parts_of_an_epoch(dataset: Dataset, config: TrainConfig, state: TrainState) -> dict[str, float]:
+def parts_of_an_epoch(training: Training) -> dict[str, float]:
     """Time scoring, training and evaluation of one epoch, one after the other."""
-    state.begin_stage()
-    stage = state.stages[0]
+    experiment, student = training.experiment, training.student
+    dataset, config, device, stage = experiment.dataset, experiment.config, experiment.device, experiment.stages[0]
+    student.begin_stage(stage)
     labeled = Labeled(torch.from_numpy(dataset.y[dataset.labeled]), dataset.classes)
-    device = state.device
     for _ in range(2):  # the first round captures graphs and chooses algorithms
-        state.step = 0
-        scoring = seconds(lambda: label_unlabeled(dataset, state, labeled), device)
-        training = seconds(lambda: list(student_steps(dataset, state, stage, labeled)), device)
-        evaluation = seconds(lambda: evaluate(dataset, state), device)
-        state.schedules[0].last_epoch = 0
+        training.history.step = 0
+        score_s = seconds(lambda: label_unlabeled(training, labeled), device)
+        train_s = seconds(lambda: list(student_steps(training, stage, labeled)), device)
+        evaluate_s = seconds(lambda: evaluate(training), device)
+        student.schedules[0].last_epoch = 0
     rows = dataset.unlabeled[: len(dataset.unlabeled) // 32 * 32].reshape(-1, 32)
     views = Views(config.seed, config.flip, config.cutout, config.operations)
-    shown = partial(shown_batches, state.student, dataset.store, views, rows, 0, cutout=True)
+    shown = partial(training_batches, student.network, dataset.store, views, rows, 0, cutout=True)
     views_s = seconds(lambda: [None for _ in shown()], device)
     images = stage.steps * stage.batch
     return {
-        "score_s": scoring,
-        "train_s": training,
-        "evaluate_s": evaluation,
+        "score_s": score_s,
+        "train_s": train_s,
+        "evaluate_s": evaluate_s,
         "of_train_views_s": views_s,
-        "epoch_s": scoring + training + evaluation,
-        "train_img_s": images / training,
-        "score_img_s": len(dataset.unlabeled) / scoring,
+        "epoch_s": score_s + train_s + evaluate_s,
+        "train_img_s": images / train_s,
+        "score_img_s": len(dataset.unlabeled) / score_s,
     }
 
 
-def streamed_rate(dataset: Dataset, config: TrainConfig, state: TrainState, paths: list[Path], cache: Path) -> float:
+def streamed_rate(training: Training, paths: list[Path], cache: Path) -> float:
     """Return the training rate from disk, with a budget of a quarter of the images."""
-    budget = len(paths) * 3 * config.image_size**2 // 4
-    store, _ = open_store(paths, config.image_size, state.device, cache=cache, budget=budget)
+    experiment = training.experiment
+    dataset, device, size = experiment.dataset, experiment.device, experiment.config.image_size
+    store, _ = open_store(paths, size, device, cache=cache, budget=len(paths) * 3 * size**2 // 4)
     print(store.describe(), flush=True)
     if store.placement != "disk":
         raise SystemExit(f"the budget did not force the images to disk: {store.placement}")
-    streamed = replace(dataset, store=store)
-    stage = state.stages[0]
+    training.experiment = replace(experiment, dataset=replace(dataset, store=store))
+    stage = experiment.stages[0]
     labeled = Labeled(torch.from_numpy(dataset.y[dataset.labeled]), dataset.classes)
-    state.step = 0
-    state.schedules[0].last_epoch = 0
-    training = seconds(lambda: list(student_steps(streamed, state, stage, labeled)), state.device)
-    return stage.steps * stage.batch / training
+    training.history.step = 0
+    training.student.schedules[0].last_epoch = 0
+    train_s = seconds(lambda: list(student_steps(training, stage, labeled)), device)
+    return stage.steps * stage.batch / train_s
 
 
-def bare_rates(dataset: Dataset, config: TrainConfig, state: TrainState) -> dict[str, float]:
+def bare_rates(training: Training) -> dict[str, float]:
     """Return the rates of the network alone: the same step and the same scoring on one batch that is already there."""
-    device, stage = state.device, state.stages[0]
+    dataset, device, stage = training.experiment.dataset, training.experiment.device, training.experiment.stages[0]
     batch = stage.batch
     images = dataset.store.batch(dataset.unlabeled[:batch])
     labels = torch.zeros(batch, len(dataset.classes), device=device)
     ones, places = torch.ones_like(labels), torch.arange(stage.batch_unlabeled, device=device)
-    state.train_mode()
+    training.student.train_mode()
 
     def train(steps: int) -> None:
         for _ in range(steps):
-            state.student_step(images, labels, ones, places)
-            state.ema.update()
+            training.student.step(images, labels, ones, places)
 
     train(5)
     train_rate = 150 * batch / seconds(lambda: train(150), device)
     many = dataset.store.batch(dataset.unlabeled[: dataset.store.modality.suitable_batch(device)])
-    network = state.ema.model.eval()
+    network = training.student.teacher.eval()
 
     @torch.inference_mode()
     def scoring(times: int) -> None:
@@ -160,15 +160,14 @@ def main() -> None:
         epochs=arguments.epochs,
         graphs=arguments.graphs,
     )
-    network = build_network(config.backbone, len(dataset.classes), weights=config.weights, normalize=config.normalize)
-    state = TrainState(network, dataset, config, device, arguments.run / "unused.safetensors")
-    results = parts_of_an_epoch(dataset, config, state) | bare_rates(dataset, config, state)
+    training = Training(prepare(dataset, config, device), arguments.run / "unused.safetensors")
+    results = parts_of_an_epoch(training) | bare_rates(training)
     results["train_share_of_bare"] = results["train_img_s"] / results["bare_train_img_s"]
     results["score_share_of_bare"] = results["score_img_s"] / results["bare_score_img_s"]
 
     if arguments.cache is not None:
         paths = [Path(name) for name in dataset.names]
-        results["streamed_train_img_s"] = streamed_rate(dataset, config, state, paths, arguments.cache)
+        results["streamed_train_img_s"] = streamed_rate(training, paths, arguments.cache)
         results["streamed_share_of_resident"] = results["streamed_train_img_s"] / results["train_img_s"]
 
     decoded = []

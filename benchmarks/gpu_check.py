@@ -21,7 +21,7 @@ from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
 from tagspread.train.interrupts import Interrupted
 from tagspread.train.step import Step
-from tagspread.train.trainer import Run, run_training
+from tagspread.train.trainer import Run, RunOptions, run_training
 
 
 class Curious(torch.nn.Module):
@@ -58,7 +58,7 @@ def train_digits(folder: Path, watcher: Watcher | None = None, resume: bool = Fa
     dataset = Dataset(store, y, CLASSES, rows[:60], rows[60:600], rows[600:])
     quick = {"backbone": "small", "weights": "none", "flip": False, "operations": (), "cutout": 0.2, "lr": 3e-3}
     config = TrainConfig.from_dict({**quick, "warmup_epochs": 5, "epochs": 3, "precision": "fp32", **settings})
-    return run_training(dataset, config, folder, watcher=watcher or Watcher(quiet=True), resume=resume)
+    return run_training(dataset, config, folder, RunOptions(resume=resume), watcher=watcher or Watcher(quiet=True))
 
 
 def main() -> None:

@@ -25,9 +25,9 @@ from tagspread.methods.base import Labeled, Method, SetApart, State, Targets
 from tagspread.train.config import make_config
 from tagspread.train.dataset import Dataset
 from tagspread.train.loop import label_unlabeled, student_steps
-from tagspread.train.state import TrainState
+from tagspread.train.preflight import prepare
+from tagspread.train.training import Training
 from tagspread.vision.augment import Views
-from tagspread.vision.backbones import build_network
 
 REPEATS, STEPS = 3, 60
 
@@ -48,46 +48,46 @@ def costs(dataset: Dataset, name: str, weights: str, backbone: str, device: torc
     given: dict[str, Any] = {"backbone": backbone, "weights": weights, "batch": 32, "warmup_epochs": 0, "epochs": 4}
     config = make_config("paper", method=name, **given)
     method = METHODS[name]()
-    if method.share_apart:
-        dataset = dataset.set_apart(method.share_apart, config.seed)
-    network = method.network(build_network(backbone, len(dataset.classes), weights=weights, normalize="none"))
-    state = TrainState(network, dataset, config, device, Path("unused.safetensors"))
-    state.begin_stage()
-    stage, labeled = state.stages[0], state.labeled_part(dataset)
-    label_unlabeled(dataset, state, labeled)
+    experiment = prepare(dataset, config, device)
+    training = Training(experiment, Path("unused.safetensors"))
+    student, pseudo_labels, dataset = training.student, training.pseudo_labels, experiment.dataset
+    stage, labeled, state = experiment.stages[0], experiment.labeled(), pseudo_labels.method_state
+    experiment.method.begin_unlabeled(student.network)
+    student.begin_stage(stage)
+    label_unlabeled(training, labeled)
     own: list[float] = []
     for _ in range(REPEATS):  # the rule alone, on scores that are there
-        scores, known = state.unlabeled_scores, state.score(state.ema.model, dataset.store, dataset.labeled)
+        scores, known = pseudo_labels.scores, experiment.score(student.teacher, dataset.labeled)
         apart = SetApart(torch.from_numpy(dataset.y[dataset.apart]), known[: len(dataset.apart)])
         seen = replace(labeled, scores=known, apart=apart if len(dataset.apart) else None)
-        epoch = seconds(lambda: method.new_epoch(seen, state.method_state), device)  # noqa: B023
-        epoch += seconds(lambda: method.targets(scores, seen, state.method_state), device)  # noqa: B023
+        epoch = seconds(lambda: method.new_epoch(seen, state), device)  # noqa: B023
+        epoch += seconds(lambda: method.targets(scores, seen, state), device)  # noqa: B023
         if method.per_step:
             rows = torch.arange(stage.batch_unlabeled, device=device)
-            few, held = scores[rows], state.targets_at(rows)
+            few, held = scores[rows], pseudo_labels.at(rows)
 
             def steps() -> None:
                 for _ in range(stage.steps):
-                    method.step_targets(few, held, labeled, state.method_state)  # noqa: B023
+                    method.step_targets(few, held, labeled, state)  # noqa: B023
 
             epoch += seconds(steps, device)
         own.append(epoch)
-    list(zip(range(5), student_steps(dataset, state, stage, labeled), strict=False))  # capture, choose algorithms
+    list(zip(range(5), student_steps(training, stage, labeled), strict=False))  # capture, choose algorithms
     labels = torch.zeros(stage.batch, len(dataset.classes), device=device)
     ones, places = torch.ones_like(labels), torch.arange(stage.batch_unlabeled, device=device)
     rows_of_step = dataset.unlabeled[: stage.batch]
-    shown = state.student.show(Views(), dataset.store.batch(rows_of_step), rows_of_step, 0, True)
+    shown = student.network.show(Views(), dataset.store.batch(rows_of_step), rows_of_step, 0, True)
 
     def train() -> None:
         for _ in range(STEPS):
-            state.student_step(shown, labels, ones, places)
+            student.step(shown, labels, ones, places)
 
     step = min(seconds(train, device) for _ in range(REPEATS)) / STEPS
-    state.step = 0
-    state.schedules[0].last_epoch = 0
-    training = seconds(lambda: list(student_steps(dataset, state, stage, labeled)), device)
-    scoring = seconds(lambda: state.score(state.ema.model, dataset.store, dataset.unlabeled), device)
-    return {"rule_s": min(own), "step_s": step, "steps": stage.steps, "train_s": training, "score_s": scoring}
+    training.history.step = 0
+    student.schedules[0].last_epoch = 0
+    train_s = seconds(lambda: list(student_steps(training, stage, labeled)), device)
+    score_s = seconds(lambda: experiment.score(student.teacher, dataset.unlabeled), device)
+    return {"rule_s": min(own), "step_s": step, "steps": stage.steps, "train_s": train_s, "score_s": score_s}
 
 
 def main() -> None:

@@ -27,13 +27,14 @@ import torch
 from engine import voc_dataset
 
 from tagspread.core.metrics import mean_average_precision
+from tagspread.linear.rounds import Settings
 from tagspread.methods import get_method
-from tagspread.methods.base import Labeled
 from tagspread.progress import Watcher
 from tagspread.run.artefact import load_network, read_artefact
 from tagspread.train.config import TrainConfig, make_config
 from tagspread.train.dataset import Dataset
-from tagspread.train.head import fit_head
+from tagspread.train.features import FeatureExtractor
+from tagspread.train.head import HeadData, fit_head
 from tagspread.train.scoring import score
 from tagspread.train.trainer import Run, run_training
 
@@ -48,11 +49,11 @@ def variants(run: Run, dataset: Dataset, config: TrainConfig, device: torch.devi
         return round(100 * mean_average_precision(found, truth), 2)
 
     figures = {"mirrored": measured(True)}
-    method = get_method(config.method, **config.method_options)
-    known = Labeled(
-        torch.from_numpy(dataset.y[dataset.labeled]), dataset.classes, unlabeled_size=len(dataset.unlabeled)
-    )
-    fit_head(network, dataset, config, method, method.start(known), device, lambda: None)
+    settings = Settings(get_method(config.method, **config.method_options))
+    extractor = FeatureExtractor(network, device, config.score_batch, config.precision)
+    rows = np.concatenate([dataset.labeled, dataset.unlabeled])
+    data = HeadData.of(dataset, extractor.train_views(dataset, rows, mirror=config.flip))
+    fit_head(network, data, settings, labeled_only=lambda: None)
     return figures | {"fitted_anew": measured(False)}
 
 

@@ -22,7 +22,7 @@ from engine import voc_dataset
 
 from tagspread.data.split import paper_split
 from tagspread.train.config import make_config
-from tagspread.train.trainer import run_training
+from tagspread.train.trainer import RunOptions, run_training
 
 
 def main() -> None:
@@ -49,7 +49,11 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 began = time.perf_counter()
                 run = run_training(
-                    split, replace(config, seed=seed), Path(folder, "run"), device=device, cache=arguments.cache
+                    split,
+                    replace(config, seed=seed),
+                    Path(folder, "run"),
+                    RunOptions(cache=arguments.cache),
+                    device=device,
                 )
                 whole = time.perf_counter() - began
             both = (

@@ -221,7 +221,7 @@ def test_a_run_that_is_replaced_is_there_until_the_new_one_is(drawn, half, tmp_p
 
 
 def test_tables_are_looked_for_before_weights_are_fetched(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(api, "try_weights", None)
+    monkeypatch.setattr(api, "seeded_backbone", None)
     with pytest.raises(TagspreadError, match=r"there is no file .*nope\.csv"):
         ts.train(folder, folder / "nope.csv", tmp_path / "run")
     with pytest.raises(TagspreadError, match="there is no folder"):

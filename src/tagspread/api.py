@@ -20,8 +20,8 @@ from tagspread.run.artefact import check_resumable
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig, check_heard, make_config
 from tagspread.train.loading import dataset_from_arrays, dataset_from_folder, put_aside_for_testing
-from tagspread.train.preflight import check_loss, try_weights
-from tagspread.train.trainer import Run, choose_device, run_training
+from tagspread.train.preflight import check_loss, seeded_backbone
+from tagspread.train.trainer import Run, RunOptions, choose_device, run_training
 from tagspread.vision.backbones import check_network
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def train(
     _check_settings(config, test_share, resume)
     if isinstance(images, str | Path):
         _check_there(images, labels, test_labels)
-    if not resume:
-        try_weights(config)
+    # wrong weights, or a download that fails, show before images are decoded
+    backbone = None if resume else seeded_backbone(config)
     place, watcher = choose_device(device), Watcher(quiet)
     kept = None if cache is None else Path(cache)
     size = config.image_size
@@ -122,19 +122,10 @@ def train(
     if test_share is not None:
         dataset = put_aside_for_testing(dataset, test_share, config.seed, watcher)
     watcher.note(dataset.store.describe())
-    return run_training(
-        dataset,
-        config,
-        out,
-        device=place,
-        overwrite=overwrite,
-        resume=resume,
-        about=about,
-        watcher=watcher,
-        tensorboard=tensorboard,
-        cache=kept,
-        keep_better=keep_better,
+    run_options = RunOptions(
+        overwrite=overwrite, resume=resume, keep_better=keep_better, tensorboard=tensorboard, cache=kept, about=about
     )
+    return run_training(dataset, config, out, run_options, device=place, watcher=watcher, backbone=backbone)
 
 
 def _check_misplaced(settings: SettingValues) -> None:

@@ -21,7 +21,7 @@ from tagspread.progress import Watcher
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
-from tagspread.train.trainer import Run, choose_device, run_training
+from tagspread.train.trainer import Run, RunOptions, choose_device, run_training
 
 
 class DemoSize(NamedTuple):
@@ -100,7 +100,7 @@ def run_demo(out: Path, size: DemoSize, seed: int, watcher: Watcher, overwrite: 
             warmup_batch=min(32, len(dataset.labeled)),
             **SETTINGS,
         )
-        runs[title] = run_training(dataset, config, out / method, overwrite=overwrite, watcher=watcher)
+        runs[title] = run_training(dataset, config, out / method, RunOptions(overwrite=overwrite), watcher=watcher)
     return runs
 
 

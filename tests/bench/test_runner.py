@@ -137,7 +137,7 @@ def test_budget_starts_no_cell_that_would_not_end(ask, tmp_path, monkeypatch, mi
     clock = Clock()
     monkeypatch.setattr(runner_module, "time", clock)
 
-    def train(cell, dataset, folder, **_):
+    def train(cell, dataset, folder, options, **_):
         clock.now += 60.0
         return cell.identity() | {
             "status": "done", "wall_seconds": 60.0, "machine": machine_name(torch.device("cpu")),

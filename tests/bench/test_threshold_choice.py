@@ -111,10 +111,10 @@ def test_a_choice_that_was_interrupted_goes_on(tmp_path, monkeypatch):
     whole = choose_threshold(warmup, dataset, tmp_path / "whole", **how)
     begun = []
 
-    def stopped(dataset, config, folder, **more):
-        begun.append(more["resume"])
-        run = run_training(dataset, config, folder, **more)
-        if not more["resume"]:
+    def stopped(dataset, config, folder, options, **more):
+        begun.append(options.resume)
+        run = run_training(dataset, config, folder, options, **more)
+        if not options.resume:
             raise Interrupted
         return run
 

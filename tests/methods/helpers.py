@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tagspread.methods import Labeled
 from tagspread.train import loop
 from tagspread.train.interrupts import Interrupted, StopSignal
-from tagspread.train.trainer import run_training
+from tagspread.train.trainer import RunOptions, run_training
 
 
 def named(classes):
@@ -93,4 +93,4 @@ def train_in_two_parts(dataset, config, out, after, watcher, monkeypatch):
     """Train until ``after`` steps are made, stop, and resume until the end."""
     with stopped(after, monkeypatch):
         run_training(dataset, config, out, watcher=watcher)
-    return run_training(dataset, config, out, resume=True, watcher=watcher)
+    return run_training(dataset, config, out, RunOptions(resume=True), watcher=watcher)

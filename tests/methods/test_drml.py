@@ -18,8 +18,9 @@ from tagspread.methods.drml import FourUpdates
 from tagspread.run.pseudo_labels import read_pseudo_labels
 from tagspread.train.config import make_config
 from tagspread.train.dataset import Dataset
-from tagspread.train.frozen import on_features
-from tagspread.train.trainer import run_training
+from tagspread.train.experiment import Experiment
+from tagspread.train.features import on_features
+from tagspread.train.trainer import RunOptions, run_training
 from tagspread.vision.backbones import build_network
 from tagspread.vision.dual_relation import DualRelation
 from tests.methods.helpers import assert_same, named, saved, train_in_two_parts
@@ -230,7 +231,11 @@ def test_features_are_those_of_the_plain_view_and_standardized_by_the_labeled_pa
     network = build_network("small", 1, weights="none", normalize="none")
     head = DualRelation(2, 1)
     network.backbone, network.head = Silent(), head  # type: ignore[assignment]
-    seen = on_features(network, dataset, make_config("paper", method="drml"), torch.device("cpu"), tmp_path, silent)
+    config, cpu = make_config("paper", method="drml"), torch.device("cpu")
+    experiment = Experiment(dataset, config, get_method("drml"), (), cpu, network, torch.get_rng_state())
+    learned, views = on_features(experiment, tmp_path, silent)
+    assert views is None
+    seen = learned.dataset
     expected = [[value / 255, max(0.0, value / 255 - 0.5)] for value in (10, 30, 250, 0)]
     np.testing.assert_allclose(seen.store.batch(np.arange(4)), expected, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(head.center.numpy(), [20 / 255, 0], rtol=1e-5)
@@ -298,12 +303,12 @@ def test_a_run_trains_the_head_on_a_frozen_network_and_can_be_stopped(
 
 def test_a_second_run_finds_the_features_of_the_first(small_problem, tiny, silent, tmp_path, monkeypatch):
     config, cache = tiny(method_options=OPTIONS, **RUN), tmp_path / "cache"
-    first = run_training(small_problem, config, tmp_path / "first", watcher=silent, cache=cache)
+    first = run_training(small_problem, config, tmp_path / "first", RunOptions(cache=cache), watcher=silent)
     (kept,) = cache.glob("features-*.npy")
     assert np.load(kept).shape[0] == len(small_problem.store)
     assert not list(first.path.glob("features-*"))
     np.lib.format.open_memmap(kept, mode="r+")[:] = 0  # blind: who looks again would see
-    second = run_training(small_problem, config, tmp_path / "second", watcher=silent, cache=cache)
+    second = run_training(small_problem, config, tmp_path / "second", RunOptions(cache=cache), watcher=silent)
     assert [kept] == list(cache.glob("features-*.npy"))
     center = load_file(second.path / "model.safetensors")["head.center"]
     assert not center.any()

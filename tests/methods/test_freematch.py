@@ -172,13 +172,14 @@ def test_evaluation_leaves_freematch_s_state_alone(small_problem, tiny, silent, 
     evaluations = 0
     original = loop.evaluate
 
-    def watched(dataset, state):
+    def watched(training):
         nonlocal evaluations
-        before = {name: value.clone() for name, value in state.method_state.items()}
-        targets = state.targets.labels.clone() if state.targets is not None else None
-        figures = original(dataset, state)
-        assert_same(before, state.method_state)
-        assert targets is None or torch.equal(targets, state.targets.labels)
+        labels = training.pseudo_labels
+        before = {name: value.clone() for name, value in labels.method_state.items()}
+        targets = labels.targets.labels.clone() if labels.are_there else None
+        figures = original(training)
+        assert_same(before, labels.method_state)
+        assert targets is None or torch.equal(targets, labels.targets.labels)
         evaluations += 1
         return figures
 

@@ -17,7 +17,7 @@ from tagspread.train import trainer as session
 from tagspread.train.config import TrainConfig
 from tagspread.train.interrupts import Interrupted, StopSignal
 from tagspread.train.optim import make_optimizer, make_schedule
-from tagspread.train.trainer import run_training
+from tagspread.train.trainer import RunOptions, run_training
 from tagspread.vision.backbones import build_network
 from tests.train.conftest import make_dataset
 
@@ -27,7 +27,7 @@ def test_overwrite_knows_a_run_from_another_program_s_folder(dataset, tiny, sile
     for name, text in theirs.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match="holds files that are not of a run"):
-        run_training(dataset, tiny(), tmp_path, overwrite=True, watcher=silent)
+        run_training(dataset, tiny(), tmp_path, RunOptions(overwrite=True), watcher=silent)
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == theirs
     with pytest.raises(ValueError, match="is not the folder of a run"):
         RunFolder(tmp_path).read_json("config.json")
@@ -45,7 +45,7 @@ def test_overwrite_removes_nothing_before_everything_is_checked(changes, words, 
     run = run_training(dataset, tiny(warmup_epochs=1, method="asl"), tmp_path / "run", watcher=silent)
     before = {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()}
     with pytest.raises(ValueError, match=words):
-        run_training(dataset, tiny(**changes), run.path, overwrite=True, watcher=silent)
+        run_training(dataset, tiny(**changes), run.path, RunOptions(overwrite=True), watcher=silent)
     assert {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()} == before
 
 
@@ -65,9 +65,9 @@ def test_a_run_stopped_before_its_first_epoch_can_be_resumed(dataset, tiny, sile
         patch.setattr(session, "train_loop", _stop)
         with pytest.raises(Interrupted):
             run_training(dataset, tiny(), folder.path, watcher=silent)
-    assert load_checkpoint(folder.checkpoint).facts["epoch"] == 0
+    assert load_checkpoint(folder.checkpoint).facts["history"]["epoch"] == 0
     folder.checkpoint.unlink()  # killed even earlier: only the configuration is there
-    run_training(dataset, tiny(), folder.path, resume=True, watcher=silent)
+    run_training(dataset, tiny(), folder.path, RunOptions(resume=True), watcher=silent)
     assert (folder.path / "metrics.json").is_file()
 
 
@@ -80,7 +80,7 @@ def test_resume_looks_at_the_images_themselves(dataset, tiny, silent, tmp_path):
     rows = np.arange(len(dataset.store))
     others = replace(dataset, store=TensorStore(255 - dataset.store.batch(rows), "cpu"))
     with pytest.raises(ValueError, match="of other data"):
-        run_training(others, tiny(epochs=1), tmp_path / "run", resume=True, watcher=silent)
+        run_training(others, tiny(epochs=1), tmp_path / "run", RunOptions(resume=True), watcher=silent)
 
 
 def test_any_image_that_is_another_makes_it_other_data(dataset, tmp_path):

@@ -16,7 +16,7 @@ from tagspread.methods.base import Method, Targets
 from tagspread.train import loop
 from tagspread.train.gain import gain_in_words
 from tagspread.train.interrupts import Interrupted, StopSignal
-from tagspread.train.trainer import run_training
+from tagspread.train.trainer import RunOptions, run_training
 from tagspread.vision.backbones import build_network
 from tests.train.conftest import make_dataset
 
@@ -87,7 +87,7 @@ def test_the_held_out_part_is_preferred(dataset, tiny, silent, tmp_path):
 
 def test_a_warm_up_that_is_shared(dataset, tiny, silent, tmp_path):
     alone = run_training(dataset, tiny(method="asl"), tmp_path / "asl", watcher=silent)
-    run = run_training(dataset, tiny(), tmp_path / "cap", after=alone.path, watcher=silent)
+    run = run_training(dataset, tiny(), tmp_path / "cap", RunOptions(after=alone.path), watcher=silent)
     same(load_file(run.path / FILE), load_file(alone.path / "model.safetensors"))
     assert "difference" in run.metrics["gain"]
 
@@ -120,10 +120,10 @@ def test_a_resumed_run_finds_it(at, dataset, tiny, silent, tmp_path, monkeypatch
         with pytest.raises(Interrupted):
             run_training(dataset, tiny(), tmp_path / "parts", watcher=silent)
     assert (tmp_path / "parts" / FILE).exists() == (at == 9)
-    resumed = run_training(dataset, tiny(), tmp_path / "parts", resume=True, watcher=silent)
+    resumed = run_training(dataset, tiny(), tmp_path / "parts", RunOptions(resume=True), watcher=silent)
     same(load_file(whole.path / FILE), load_file(resumed.path / FILE))
     assert resumed.metrics["gain"] == whole.metrics["gain"]
-    run_training(dataset, tiny(method="asl", epochs=0), tmp_path / "parts", overwrite=True, watcher=silent)
+    run_training(dataset, tiny(method="asl", epochs=0), tmp_path / "parts", RunOptions(overwrite=True), watcher=silent)
     assert not (tmp_path / "parts" / FILE).exists()
 
 
@@ -174,7 +174,7 @@ def test_harm_is_told_and_the_better_one_is_kept_if_asked(harmful, dataset, tiny
     labels = json.loads((plain.path / "labels.json").read_text())
     assert (labels["model"], labels["network"]) == ("ema.safetensors", "ema")
 
-    run = run_training(dataset, tiny(**harmful), tmp_path / "better", keep_better=True, watcher=silent)
+    run = run_training(dataset, tiny(**harmful), tmp_path / "better", RunOptions(keep_better=True), watcher=silent)
     assert run.metrics["gain"] == plain.metrics["gain"]
     assert run.metrics["network"] == "labeled_only"
     assert run.metrics["test"]["mAP"] == run.metrics["labeled_only"]["mAP"]
@@ -189,9 +189,9 @@ def test_harm_is_told_and_the_better_one_is_kept_if_asked(harmful, dataset, tiny
 
 
 def test_keep_better_is_remembered_when_the_run_is_gone_on_with(harmful, dataset, tiny, silent, tmp_path):
-    run_training(dataset, tiny(**harmful), tmp_path / "run", keep_better=True, watcher=silent)
+    run_training(dataset, tiny(**harmful), tmp_path / "run", RunOptions(keep_better=True), watcher=silent)
     (tmp_path / "run" / "metrics.json").unlink()
-    run = run_training(dataset, tiny(**harmful), tmp_path / "run", resume=True, watcher=silent)
+    run = run_training(dataset, tiny(**harmful), tmp_path / "run", RunOptions(resume=True), watcher=silent)
     assert run.metrics["network"] == "labeled_only"
 
 
@@ -201,7 +201,7 @@ def test_the_best_of_a_shared_warmup_is_not_forgotten(harmful, tiny, silent, tmp
     labels_alone = replace(config, method="asl")
     run_training(dataset, labels_alone, tmp_path / "asl", watcher=silent)
     whole = run_training(dataset, config, tmp_path / "whole", watcher=silent)
-    shared = run_training(dataset, config, tmp_path / "shared", watcher=silent, after=tmp_path / "asl")
+    shared = run_training(dataset, config, tmp_path / "shared", RunOptions(after=tmp_path / "asl"), watcher=silent)
     assert (
         whole.metrics["held_out"]["mAP"] > whole.log[-1]["held_out_map_ema"] + 0.1
     )  # it was best before the unlabeled set
@@ -223,7 +223,7 @@ def test_a_run_that_ends_with_its_warmup_is_known_by_what_a_warmup_hands_on(data
 
 
 def test_keep_better_keeps_what_the_unlabeled_made_if_that_is_better(dataset, tiny, silent, tmp_path):
-    run = run_training(dataset, tiny(), tmp_path / "run", keep_better=True, watcher=silent)
+    run = run_training(dataset, tiny(), tmp_path / "run", RunOptions(keep_better=True), watcher=silent)
     assert run.metrics["gain"]["difference"] > 0
     assert run.metrics["network"] == "ema"
     assert "warning" not in run.metrics
@@ -236,9 +236,13 @@ def test_nothing_to_measure_on_is_said_with_what_to_do(dataset, tiny, silent, tm
     assert "put some aside with --test-share 0.2" in str(gain_in_words(run.metrics))
     y = dataset.y.copy()
     y[dataset.test] = 0
-    none = run_training(replace(dataset, y=y), tiny(epochs=1), tmp_path / "none", keep_better=True, watcher=silent)
+    none = run_training(
+        replace(dataset, y=y), tiny(epochs=1), tmp_path / "none", RunOptions(keep_better=True), watcher=silent
+    )
     assert "carries any tag" in str(gain_in_words(none.metrics))
-    cold = run_training(dataset, tiny(warmup_epochs=0, epochs=1), tmp_path / "cold", keep_better=True, watcher=silent)
+    cold = run_training(
+        dataset, tiny(warmup_epochs=0, epochs=1), tmp_path / "cold", RunOptions(keep_better=True), watcher=silent
+    )
     assert not (cold.path / FILE).exists()
     assert "no model without them to compare with; give warmup_epochs" in str(gain_in_words(cold.metrics))
 

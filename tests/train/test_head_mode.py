@@ -15,11 +15,11 @@ import tagspread as ts
 from tagspread.errors import TagspreadError
 from tagspread.methods import get_method
 from tagspread.progress import Watcher
-from tagspread.train import features, head_mode
+from tagspread.train import features, preflight
 from tagspread.train.config import make_config
-from tagspread.train.features import embed, feature_file, forget_others
+from tagspread.train.features import FeatureExtractor, embed, feature_file, forget_others
 from tagspread.train.scoring import score
-from tagspread.train.trainer import run_training
+from tagspread.train.trainer import RunOptions, run_training
 from tagspread.vision.backbones import build_network
 from tests.train.conftest import make_dataset
 
@@ -30,7 +30,9 @@ def run(tmp_path_factory):
     dataset = make_dataset(train=260, labeled=60)
     config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False)
     folder = tmp_path_factory.mktemp("head")
-    return dataset, run_training(dataset, config, folder / "run", watcher=Watcher(quiet=True), cache=folder / "cache")
+    return dataset, run_training(
+        dataset, config, folder / "run", RunOptions(cache=folder / "cache"), watcher=Watcher(quiet=True)
+    )
 
 
 def test_the_run_is_an_ordinary_one(run):
@@ -80,7 +82,7 @@ def test_features_are_looked_at_once(run, tmp_path, monkeypatch, silent):
 
     monkeypatch.setattr(features, "score", counted)
     config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False)
-    again = run_training(dataset, config, tmp_path / "run", watcher=silent, cache=cache)
+    again = run_training(dataset, config, tmp_path / "run", RunOptions(cache=cache), watcher=silent)
     assert looked == [1]  # one image, to know how many features there are
     assert again.metrics["test"]["mAP"] == done.metrics["test"]["mAP"]
 
@@ -155,7 +157,7 @@ def test_features_of_a_run_that_is_replaced_go_with_it(run, tmp_path, silent):
     for seed, precision in ((1, "fp32"), (2, "fp32"), (1, "bf16")):
         config = make_config(mode="head", backbone="small", weights="none", image_size=24, precision=precision)
         path = tmp_path / "run"
-        run_training(dataset, replace(config, seed=seed), path, overwrite=True, watcher=silent)
+        run_training(dataset, replace(config, seed=seed), path, RunOptions(overwrite=True), watcher=silent)
         assert len(list(path.glob("features-*.npy"))) == len(list(path.glob("features-*.rows"))) == 2
     assert len(list(path.glob("features-*"))) == 6  # each with its note and its lock
 
@@ -163,7 +165,9 @@ def test_features_of_a_run_that_is_replaced_go_with_it(run, tmp_path, silent):
 def test_a_finished_run_can_be_resumed(run, silent):
     dataset, done = run
     config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False)
-    again = run_training(dataset, config, done.path, resume=True, watcher=silent, cache=done.path.parent / "cache")
+    again = run_training(
+        dataset, config, done.path, RunOptions(resume=True, cache=done.path.parent / "cache"), watcher=silent
+    )
     assert again.metrics["test"]["mAP"] == done.metrics["test"]["mAP"]
     assert again.log == done.log
 
@@ -179,7 +183,7 @@ def test_a_run_that_lost_a_file_is_finished_anew_with_its_own_network(tmp_path, 
     done = run_training(dataset, config, tmp_path / "run", watcher=silent)
     before = load_file(done.path / "ema.safetensors")
     (done.path / "labels.json").unlink()
-    again = run_training(dataset, config, tmp_path / "run", resume=True, watcher=silent)
+    again = run_training(dataset, config, tmp_path / "run", RunOptions(resume=True), watcher=silent)
     after = load_file(done.path / "ema.safetensors")
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert again.metrics["test"]["mAP"] == done.metrics["test"]["mAP"]
@@ -187,11 +191,11 @@ def test_a_run_that_lost_a_file_is_finished_anew_with_its_own_network(tmp_path, 
 
 def test_when_the_mode_is_chosen(monkeypatch):
     dataset, cpu, gpu = make_dataset(train=100, labeled=20), torch.device("cpu"), torch.device("cuda")
-    monkeypatch.setattr(head_mode, "LARGE_UNLABELED", 80)
+    monkeypatch.setattr(preflight, "LARGE_UNLABELED", 80)
     auto = make_config(backbone="tf_efficientnet_lite0")
 
     def mode(config=auto, device=cpu, method="cap", data=dataset):
-        return head_mode.resolve_mode(config, data, get_method(method), device).mode
+        return preflight.resolve_mode(config, data, get_method(method), device).mode
 
     assert auto.mode == "auto"
     assert mode() == "head"
@@ -236,9 +240,9 @@ def test_a_network_without_weights_is_noticed(tmp_path, monkeypatch):
     run_training(dataset, config, tmp_path / "run", watcher=Watcher(quiet=True))
     assert any("small begins with random weights" in text for text in said)
     large = replace(dataset, unlabeled=np.arange(40, 120))
-    monkeypatch.setattr(head_mode, "LARGE_UNLABELED", 10)
+    monkeypatch.setattr(preflight, "LARGE_UNLABELED", 10)
     assert (
-        head_mode.resolve_mode(replace(config, mode="auto"), large, get_method("cap"), torch.device("cpu")).mode
+        preflight.resolve_mode(replace(config, mode="auto"), large, get_method("cap"), torch.device("cpu")).mode
         == "full"
     )
 
@@ -249,15 +253,15 @@ def test_how_to_train_is_no_question_of_the_head(tmp_path):
         ts.train(images, np.eye(4, dtype=int), out=tmp_path / "run", backbone="small", mode="head", epochs=5)
 
 
-def test_a_cache_serves_another_split_of_the_same_images(tmp_path, silent, monkeypatch):
+def test_a_cache_serves_another_split_of_the_same_images(tmp_path):
     one = make_dataset(train=50, test=10, labeled=20)
     order = np.random.default_rng(0).permutation(50)
     other = replace(one, labeled=order[:10], unlabeled=order[10:])
-    config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=True)
     network, device = build_network("small", 10, weights="none"), torch.device("cpu")
-    head_mode.as_features(network, one, config, device, tmp_path, silent)
+    extractor = FeatureExtractor(network, device, folder=tmp_path)
+    extractor.featured_with_views(one, mirror=True)
     files = sorted(tmp_path.iterdir())
-    _, views = head_mode.as_features(network, other, config, device, tmp_path, silent)
+    _, views = extractor.featured_with_views(other, mirror=True)
     assert sorted(tmp_path.iterdir()) == files  # nothing was looked at again
     images = other.store.batch(order)
     with torch.inference_mode():

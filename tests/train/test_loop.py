@@ -11,12 +11,13 @@ from safetensors.torch import load_file
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
 from tagspread.methods.base import Method, Targets
-from tagspread.train import loop, state
+from tagspread.train import experiment, loop
 from tagspread.train import scoring as score_module
 from tagspread.train.interrupts import Interrupted, StopSignal
 from tagspread.train.stages import plan_stages
 from tagspread.train.step import Step
-from tagspread.train.trainer import run_training
+from tagspread.train.student import Student
+from tagspread.train.trainer import RunOptions, run_training
 from tests.train.conftest import make_dataset
 
 
@@ -90,7 +91,7 @@ def test_stopped_at_any_step_and_resumed_gives_the_same_weights(at, dataset, tin
         patch.setattr(loop, "StopSignal", StopAfter)
         with pytest.raises(Interrupted):
             run_training(dataset, tiny(), tmp_path / "parts", watcher=silent)
-    resumed = run_training(dataset, tiny(), tmp_path / "parts", resume=True, watcher=silent)
+    resumed = run_training(dataset, tiny(), tmp_path / "parts", RunOptions(resume=True), watcher=silent)
     assert_same(weights(whole), weights(resumed))
     keep = ("epoch", "stage", "test_map_raw", "test_map_ema", "pseudo_positives", "flips")
     shorten = lambda log: [{k: v for k, v in line.items() if k in keep} for line in log]  # noqa: E731
@@ -101,7 +102,7 @@ def test_resuming_a_finished_run_changes_nothing(dataset, tiny, silent, tmp_path
     run = run_training(dataset, tiny(), tmp_path / "run", watcher=silent)
     facts = (run.path / "labels.json").read_text().replace('"policy": "match"', '"policy": "mine"')
     (run.path / "labels.json").write_text(facts)
-    again = run_training(dataset, tiny(), tmp_path / "run", resume=True, watcher=silent)
+    again = run_training(dataset, tiny(), tmp_path / "run", RunOptions(resume=True), watcher=silent)
     assert_same(weights(run), weights(again))
     assert again.log == run.log
     assert again.metrics == json.loads((run.path / "metrics.json").read_text())
@@ -111,13 +112,15 @@ def test_resuming_a_finished_run_changes_nothing(dataset, tiny, silent, tmp_path
 def test_a_checkpoint_of_other_data_or_settings_is_refused(dataset, tiny, silent, tmp_path):
     run_training(dataset, tiny(epochs=1), tmp_path / "run", watcher=silent)
     with pytest.raises(ValueError, match=r"other settings: lr \(0.003 then, 0.1 now\)"):
-        run_training(dataset, tiny(epochs=1, lr=0.1), tmp_path / "run", resume=True, watcher=silent)
+        run_training(dataset, tiny(epochs=1, lr=0.1), tmp_path / "run", RunOptions(resume=True), watcher=silent)
     faster = tiny(epochs=1, score_batch=16, graphs="off")  # how fast is the machine's affair
-    assert run_training(dataset, faster, tmp_path / "run", resume=True, watcher=silent).log
+    assert run_training(dataset, faster, tmp_path / "run", RunOptions(resume=True), watcher=silent).log
     with pytest.raises(ValueError, match="of other data"):
-        run_training(make_dataset(labeled=41), tiny(epochs=1), tmp_path / "run", resume=True, watcher=silent)
+        run_training(
+            make_dataset(labeled=41), tiny(epochs=1), tmp_path / "run", RunOptions(resume=True), watcher=silent
+        )
     with pytest.raises(ValueError, match="there is no checkpoint"):
-        run_training(dataset, tiny(), tmp_path / "nothing", resume=True, watcher=silent)
+        run_training(dataset, tiny(), tmp_path / "nothing", RunOptions(resume=True), watcher=silent)
 
 
 def test_method_state_is_saved(dataset, tiny, silent, tmp_path, monkeypatch):
@@ -188,33 +191,12 @@ def test_labels_of_a_step_rest_on_the_same_look_as_those_of_an_epoch(dataset, ti
         looks.append((len(rows), how.get("flips")))
         return plain(network, store, rows, **how)
 
-    monkeypatch.setattr(state, "score", watched)
+    monkeypatch.setattr(experiment, "score", watched)
     config = tiny(method="freematch", epochs=1, flip=True, teacher_flips=True, evaluate_every=9)
     run_training(replace(dataset, test=dataset.test[:0]), config, tmp_path / "run", watcher=silent)
     steps = [flips for rows, flips in looks if rows != len(dataset.unlabeled)]
     assert steps
     assert all(steps)
-
-
-def test_loss_sum_and_mean_mean(dataset, tiny, tmp_path):
-    """Against the formulas, on one batch."""
-    from tagspread import asl_loss
-    from tagspread.vision.backbones import build_network
-
-    logits = torch.randn(32, 10)
-    labels = torch.randint(-1, 2, (32, 10)).float()
-    weight = torch.rand(32, 10)
-    for reduction in ("sum", "mean_mean"):
-        config = tiny(reduction=reduction, unlabeled_weight=0.5, warmup_epochs=0)
-        now = state.TrainState(
-            build_network("small", 10, weights="none"), dataset, config, torch.device("cpu"), tmp_path
-        )
-        stage = now.stages[0]
-        n, m = stage.batch_labeled, stage.batch_unlabeled
-        known = asl_loss(logits[:n], labels[:n], weight=weight[:n])
-        unlabeled = asl_loss(logits[n:], labels[n:], weight=weight[n:])
-        expected = known + 0.5 * unlabeled if reduction == "sum" else known / n + 0.5 * unlabeled / m
-        torch.testing.assert_close(now._loss(stage, logits, labels, weight, torch.arange(m)), expected)
 
 
 def test_acceptance_13_batch_sizes_follow_the_labeled_share(tiny):
@@ -258,14 +240,14 @@ def test_best_on_test_is_named_as_what_it_is(dataset, tiny, silent, tmp_path):
 
 def test_start_of_the_main_stage_from_the_average(dataset, tiny, silent, tmp_path, monkeypatch):
     begun = []
-    original = state.TrainState.begin_stage
+    original = Student.begin_stage
 
-    def spy(self):
-        teacher = {k: v.clone() for k, v in self.ema.model.state_dict().items()}
-        original(self)
-        begun.append((teacher, {k: v.clone() for k, v in self.student.state_dict().items()}))
+    def spy(self, stage):
+        teacher = {k: v.clone() for k, v in self.teacher.state_dict().items()}
+        original(self, stage)
+        begun.append((teacher, {k: v.clone() for k, v in self.network.state_dict().items()}))
 
-    monkeypatch.setattr(state.TrainState, "begin_stage", spy)
+    monkeypatch.setattr(Student, "begin_stage", spy)
     run_training(dataset, tiny(warm_start_from="ema", epochs=1), tmp_path / "run", watcher=silent)
     assert_same(*begun[1])
 
@@ -283,7 +265,7 @@ def test_nan_loss_stops_names_the_step_and_keeps_the_checkpoint(dataset, tiny, s
         patch.setattr(Step, "__call__", poisoned)
         with pytest.raises(ValueError, match=r"the loss became nan in epoch 3, step \d.*last good checkpoint is kept"):
             run_training(dataset, tiny(warmup_batch=10), tmp_path / "run", watcher=silent)
-    resumed = run_training(dataset, tiny(warmup_batch=10), tmp_path / "run", resume=True, watcher=silent)
+    resumed = run_training(dataset, tiny(warmup_batch=10), tmp_path / "run", RunOptions(resume=True), watcher=silent)
     whole = run_training(dataset, tiny(warmup_batch=10), tmp_path / "whole", watcher=silent)
     assert_same(weights(whole), weights(resumed))
 

@@ -13,7 +13,7 @@ from tagspread.data.images.store import TensorStore
 from tagspread.progress import epoch_line
 from tagspread.run.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
 from tagspread.train import batches as feed
-from tagspread.train.batches import shown_batches
+from tagspread.train.batches import training_batches
 from tagspread.train.config import PRESETS, TrainConfig, make_config
 from tagspread.train.ema import EMA
 from tagspread.train.optim import make_optimizer, make_schedule, train_mode
@@ -127,14 +127,14 @@ def test_feed_gives_the_views_of_each_row_whatever_the_chunk(monkeypatch):
     expected = views.strong(store.batch(np.arange(18)), np.arange(18), 4).reshape(6, 3, 3, 12, 12)
     for size in (1, 6, 7, 1000):
         monkeypatch.setattr(feed, "ITEMS_PER_CHUNK", size)
-        got = torch.stack(list(shown_batches(network, store, views, steps, 4, cutout=True)))
+        got = torch.stack(list(training_batches(network, store, views, steps, 4, cutout=True)))
         assert (got == expected).all()
     for few in (1, 432 * 9, 432 * 10):  # bytes: of less than one step, of three, of a little more
         monkeypatch.setattr(feed, "BYTES_PER_CHUNK", few)
-        got = torch.stack(list(shown_batches(network, store, views, steps, 4, cutout=True)))
+        got = torch.stack(list(training_batches(network, store, views, steps, 4, cutout=True)))
         assert (got == expected).all()
     features = TensorStore(torch.rand(20, 5), "cpu")  # no images: no views
-    got = torch.stack(list(shown_batches(network, features, views, steps, 4, cutout=True)))
+    got = torch.stack(list(training_batches(network, features, views, steps, 4, cutout=True)))
     assert (got == features.batch(np.arange(18)).reshape(6, 3, 5)).all()
 
 
@@ -153,7 +153,7 @@ def test_views_are_made_of_fewer_images_at_a_time_where_they_are_large_or_many(m
                 return super().batch(rows)
 
         watched = Watched(store.items, "cpu")
-        assert len(list(shown_batches(shown, watched, views, steps, 0, cutout=False))) == 10
+        assert len(list(training_batches(shown, watched, views, steps, 0, cutout=False))) == 10
         assert asked == at_once
 
 

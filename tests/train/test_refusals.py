@@ -15,7 +15,7 @@ from tagspread.methods import METHODS
 from tagspread.train import trainer as session
 from tagspread.train.stages import plan_stages, size_notes
 from tagspread.train.step import Step
-from tagspread.train.trainer import run_training
+from tagspread.train.trainer import RunOptions, run_training
 
 
 def test_out_of_memory_names_what_to_lower(dataset, tiny, silent, tmp_path, monkeypatch):
@@ -40,14 +40,14 @@ def test_the_output_folder_is_the_user_s(dataset, tiny, silent, tmp_path):
     (tmp_path / "notes" / "diary.txt").write_text("mine")
     for overwrite in (False, True):
         with pytest.raises(ValueError, match="holds files that are not of a run"):
-            run_training(dataset, quick, tmp_path / "notes", overwrite=overwrite, watcher=silent)
+            run_training(dataset, quick, tmp_path / "notes", RunOptions(overwrite=overwrite), watcher=silent)
     with pytest.raises(ValueError, match="is a file"):
         run_training(dataset, quick, tmp_path / "notes" / "diary.txt", watcher=silent)
     run_training(dataset, quick, tmp_path / "run", watcher=silent)
     (tmp_path / "run" / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match="holds another run"):
         run_training(dataset, quick, tmp_path / "run", watcher=silent)
-    run_training(dataset, quick, tmp_path / "run", overwrite=True, watcher=silent)
+    run_training(dataset, quick, tmp_path / "run", RunOptions(overwrite=True), watcher=silent)
     assert (tmp_path / "run" / "mine.txt").read_text() == "mine"  # only what a run writes is replaced
 
 
@@ -112,7 +112,7 @@ def test_devices(monkeypatch):
 def test_tensorboard_missing_is_one_message(dataset, tiny, silent, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
     with pytest.raises(ValueError, match=r"pip install 'tagspread\[tensorboard\]'"):
-        run_training(dataset, tiny(), tmp_path / "run", watcher=silent, tensorboard=True)
+        run_training(dataset, tiny(), tmp_path / "run", RunOptions(tensorboard=True), watcher=silent)
 
 
 def test_wrong_weights_are_noticed_before_images_are_decoded_and_random_numbers_stay(tmp_path, monkeypatch):

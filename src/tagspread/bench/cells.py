@@ -18,19 +18,18 @@ from typing import Any
 import torch
 
 from tagspread._version import __version__
-from tagspread.aliases import JsonObject, SettingValues
+from tagspread.aliases import SettingValues
 from tagspread.bench.records import Record
 from tagspread.errors import TagspreadError
 from tagspread.methods import find_method
 from tagspread.methods.from_file import text_of
 from tagspread.progress import Watcher
 from tagspread.run.folder import RunFolder
-from tagspread.train.compatibility import OF_THE_MACHINE
-from tagspread.train.config import TrainConfig, make_config
+from tagspread.train.compatibility import MACHINE_SETTINGS
+from tagspread.train.config import TrainConfig, chooses_options, make_config
 from tagspread.train.dataset import Dataset
-from tagspread.train.head_mode import chooses_options
-from tagspread.train.stages import known_by
-from tagspread.train.trainer import Run, run_training
+from tagspread.train.stages import network_after
+from tagspread.train.trainer import Run, RunOptions, run_training
 
 QUALITY = tuple(f"pseudo_{figure}" for figure in ("OP", "OR", "OF1", "CP", "CR", "CF1"))
 CURVES = ("loss", "test_map_raw", "test_map_ema", "pseudo_positives", "ignored", "seconds", *QUALITY)
@@ -173,18 +172,15 @@ def run_cell(
     cell: Cell,
     dataset: Dataset,
     folder: Path,
+    options: RunOptions | None = None,
     *,
     device: torch.device,
     watcher: Watcher | None = None,
-    cache: Path | None = None,
-    after: Path | None = None,
 ) -> Record:
     """Train one cell, or resume it, and return its record; the other arguments are those of ``run_training``."""
     began = time.perf_counter()
-    about = {"bench": cell.identity()}
-    trained = train_in(
-        folder, dataset, cell.config, device=device, watcher=watcher, cache=cache, about=about, after=after
-    )
+    options = replace(options or RunOptions(), about={"bench": cell.identity()})
+    trained = train_in(folder, dataset, cell.config, options, device=device, watcher=watcher)
     record = cell.identity() | cell_metrics(trained, cell.config)
     record["uses_unlabeled"] = find_method(cell.config.method).uses_unlabeled
     sizes = {"labeled": len(dataset.labeled), "unlabeled": len(dataset.unlabeled), "test": len(dataset.test)}
@@ -196,30 +192,18 @@ def train_in(
     folder: Path,
     dataset: Dataset,
     config: TrainConfig,
+    options: RunOptions,
     *,
     device: torch.device,
     watcher: Watcher | None = None,
-    cache: Path | None = None,
-    about: JsonObject | None = None,
-    after: Path | None = None,
 ) -> Run:
     """Train in a folder of the grid: a run with these settings is resumed, one with others is replaced."""
     run = RunFolder(folder)
     if not run.is_run:
         _clear_unborn(folder)
     # other settings under the same name are, for example, weights that lay elsewhere
-    return run_training(
-        dataset,
-        config,
-        folder,
-        device=device,
-        watcher=watcher,
-        cache=cache,
-        about=about,
-        after=after,
-        resume=can_go_on(run, config),
-        overwrite=run.is_run,
-    )
+    options = replace(options, resume=can_go_on(run, config), overwrite=run.is_run)
+    return run_training(dataset, config, folder, options, device=device, watcher=watcher)
 
 
 def can_go_on(run: RunFolder, config: TrainConfig) -> bool:
@@ -228,7 +212,7 @@ def can_go_on(run: RunFolder, config: TrainConfig) -> bool:
         return False
     wanted = json.loads(json.dumps(config.to_dict()))  # as JSON has it: lists for tuples
     found = run.read_json("config.json")["settings"]
-    return all(found.get(name) == value for name, value in wanted.items() if name not in OF_THE_MACHINE)
+    return all(found.get(name) == value for name, value in wanted.items() if name not in MACHINE_SETTINGS)
 
 
 def failed_cell(identity: Record, error: Exception, device: torch.device) -> Record:
@@ -259,7 +243,7 @@ def cell_metrics(run: Run, config: TrainConfig) -> Record:
     if last_stage == "head":  # fitted at once: there are no epochs to choose from
         fitted = run.metrics["test"]["mAP"]
         lines = [{"epoch": run.log[-1]["epoch"], "test_map_raw": fitted, "test_map_ema": fitted}]
-    network = known_by(last_stage, config)
+    network = network_after(last_stage, config)
     last = {which: lines[-1][f"test_map_{which}"] for which in ("raw", "ema")}
     honest = last[network]
     if config.selection == "held_out":

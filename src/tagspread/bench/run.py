@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from torch.random import fork_rng
+
 from tagspread.aliases import SettingValues
 from tagspread.bench.cells import Cell
 from tagspread.bench.charts import write_charts
@@ -24,9 +26,8 @@ from tagspread.bench.threshold_choice import ThresholdChoices, chosen_rows
 from tagspread.data.datasets import find_dataset
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.progress import Watcher
-from tagspread.train.preflight import try_weights
 from tagspread.train.trainer import choose_device
-from tagspread.vision.backbones import check_network
+from tagspread.vision.backbones import build_backbone, check_network
 from tagspread.wording import counted
 
 
@@ -103,7 +104,8 @@ def run_bench(request: Request, watcher: Watcher) -> int:
     now = [split for split in unchosen if request.retry_failed or runner.status(split.rows[0]["key"]) != "failed"]
     if not request.dry_run:
         if now or runner.pending(grid.cells(choices.read()), request.retry_failed):
-            try_weights(common)
+            with fork_rng(devices=[]):  # wrong weights, or a download that fails, show before images are decoded
+                build_backbone(common.backbone, common.weights)
         # before anything else is left in the folder, so that it is known again as a grid's
         results.plan(_asked(grid, choices), data)
         runner.choose(now, opened)

@@ -22,6 +22,7 @@ from tagspread.methods import find_method
 from tagspread.progress import Watcher
 from tagspread.run.folder import RunFolder
 from tagspread.train.dataset import Dataset
+from tagspread.train.trainer import RunOptions
 from tagspread.wording import counted
 
 
@@ -128,7 +129,7 @@ class GridRunner:
                         self.out / "cells" / name,
                         device=self.device,
                         watcher=self.quiet,
-                        cache=self._features,
+                        options=RunOptions(cache=self._features),
                     )
                 except Exception as error:  # one split's trouble is not the others'
                     for row in rows:
@@ -162,7 +163,7 @@ class GridRunner:
     def _train(self, cell: Cell, dataset: Dataset, after: Path | None = None) -> Record:
         folder = self._folder(cell)
         return run_cell(
-            cell, dataset, folder, device=self.device, watcher=self.quiet, cache=self._features, after=after
+            cell, dataset, folder, RunOptions(cache=self._features, after=after), device=self.device, watcher=self.quiet
         )
 
     def _time_left(self) -> float | None:

@@ -26,6 +26,7 @@ from tagspread.progress import Watcher
 from tagspread.run.artefact import load_network, read_artefact
 from tagspread.train.dataset import Dataset
 from tagspread.train.scoring import score
+from tagspread.train.trainer import RunOptions
 from tagspread.wording import counted
 
 FILE = "thresholds.json"
@@ -100,7 +101,7 @@ def choose_threshold(
     *,
     device: torch.device,
     watcher: Watcher | None = None,
-    cache: Path | None = None,
+    options: RunOptions | None = None,
 ) -> ThresholdChoice:
     """Train on four fifths of the labeled part, or go on with it, and try the thresholds on the rest.
 
@@ -111,7 +112,7 @@ def choose_threshold(
     apart = replace(dataset, test=dataset.test[:0]).hold_out(HELD_OUT, warmup.config.seed)
     # losses and labeled-only methods go by the same names; another fifth held out would be one too many
     config = replace(warmup.config, method=warmup.config.loss, selection="last")
-    run = train_in(folder, apart, config, device=device, watcher=watcher, cache=cache)
+    run = train_in(folder, apart, config, options or RunOptions(), device=device, watcher=watcher)
     network = load_network(read_artefact(run.path), device)
     found = score(network, apart.store, apart.held_out, device=device, precision=config.precision).sigmoid().cpu()
     remove_models(folder)

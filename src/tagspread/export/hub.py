@@ -20,7 +20,7 @@ from tagspread.export.compare import generated
 from tagspread.predict.tagger import Tagger, load
 from tagspread.run.artefact import FILE, Artefact, file_digest
 from tagspread.run.folder import RunFolder
-from tagspread.train.head_mode import settings_in_use
+from tagspread.train.config import settings_in_use
 
 CONFIG, MODEL = "config.json", "model.safetensors"
 FILES = (CONFIG, MODEL, FILE, CARD)

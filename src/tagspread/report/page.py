@@ -30,7 +30,7 @@ from tagspread.report.scored import GROUPS, UNSURE, Example, ScoredPart, example
 from tagspread.report.sentences import hundredths, length, notes, sentences, setting, tiles
 from tagspread.report.summary import Missing, RunSummary, summarize_run
 from tagspread.run.artefact import check_weights
-from tagspread.train.head_mode import settings_in_use
+from tagspread.train.config import settings_in_use
 from tagspread.wording import counted
 
 NAME = "report.html"

@@ -18,7 +18,7 @@ from torch import Tensor
 from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
 
-FORMAT = 1
+FORMAT = 2  # raised whenever what is written changes: a checkpoint is for the version that made it
 
 
 class Checkpoint(NamedTuple):
@@ -69,8 +69,12 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise TagspreadError(f"{path} is not a tagspread checkpoint; resume from the folder of a tagspread run.")
     facts = json.loads(about)
     if facts["format"] > FORMAT:
+        raise TagspreadError(f"{path} has format {facts['format']}, this version reads {FORMAT}; update tagspread.")
+    if facts["format"] < FORMAT:
         raise TagspreadError(
-            f"{path} has format {facts['format']}, this version reads up to {FORMAT}; update tagspread."
+            f"{path} was written by an older version of tagspread (format {facts['format']}, this version reads "
+            f"{FORMAT}); start the run again with @overwrite.",
+            overwrite=True,
         )
     return Checkpoint(tensors, facts)
 

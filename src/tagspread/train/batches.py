@@ -31,7 +31,7 @@ def _views_at_once(network: TagNet, store: Store, steps: np.ndarray) -> int:
     return max(1, min(steps_per_chunk(steps), BYTES_PER_CHUNK // bytes_per_step))
 
 
-def shown_batches(
+def training_batches(
     network: TagNet, store: Store, views: Views, steps: np.ndarray, epoch: int, *, cutout: bool
 ) -> Iterator[Tensor]:
     """Yield what the network is shown of each line of ``steps`` (steps x batch, row numbers of the store)."""

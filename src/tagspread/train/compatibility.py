@@ -1,4 +1,4 @@
-"""Is a checkpoint of this run? Same data, same settings, or it is not gone on from."""
+"""Whether a checkpoint belongs to a run: same data and same settings, or training does not continue from it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ONLY_WITH_UNLABELED = (
 )  # settings that make no difference until the unlabeled set is used
 
 
-OF_THE_MACHINE = ("score_batch", "graphs")  # which change how fast something is learnt, not what
+MACHINE_SETTINGS = ("score_batch", "graphs")  # settings that change the speed of training, not its result
 
 
-def check_same(
-    facts: dict[str, Any], fingerprint: str, config: TrainConfig, folder: Path, apart_from: tuple[str, ...] = ()
+def check_compatible(
+    facts: dict[str, Any], fingerprint: str, config: TrainConfig, folder: Path, ignoring: tuple[str, ...] = ()
 ) -> None:
     """Raise unless a checkpoint was made of the data and with the settings that there are now.
 
@@ -36,7 +36,7 @@ def check_same(
         fingerprint: the digest of the present data.
         config: the present settings.
         folder: the checkpoint's, for messages.
-        apart_from: settings that may differ.
+        ignoring: settings that may differ.
     """
     if facts["data"] != fingerprint:
         raise TagspreadError(
@@ -44,7 +44,7 @@ def check_same(
             "resume with the data it was started on, or start a new run in another folder."
         )
     now = text_of(config.method)
-    if "method" not in apart_from and facts.get("method_file", now) != now:
+    if "method" not in ignoring and facts.get("method_file", now) != now:
         raise TagspreadError(
             f"{config.method} was changed since the checkpoint in {folder} was made; half of the run would follow one "
             "rule and half another. Put the file back as it was, or start a new run in another folder."
@@ -52,7 +52,7 @@ def check_same(
     then = TrainConfig.from_dict(facts["config"])
     changed = [
         f"{name} ({getattr(then, name)!r} then, {getattr(config, name)!r} now)"
-        for name in _changed(then, config, apart_from)
+        for name in _different_settings(then, config, ignoring)
     ]
     if changed:
         raise TagspreadError(
@@ -63,16 +63,16 @@ def check_same(
 
 def same_before_unlabeled(one: TrainConfig, other: TrainConfig) -> bool:
     """Return whether two runs are the same until the unlabeled set is used, whatever their seeds."""
-    return not _changed(one, other, (*ONLY_WITH_UNLABELED, "seed"))
+    return not _different_settings(one, other, (*ONLY_WITH_UNLABELED, "seed"))
 
 
-def _changed(one: TrainConfig, other: TrainConfig, apart_from: tuple[str, ...]) -> list[str]:
+def settings_chosen_by_run(config: TrainConfig) -> tuple[str, ...]:
+    """Return the settings that a run chooses itself: the checkpoint has them, the caller who resumes it need not."""
+    return ("method_options", "unlabeled_weight") if config.mode == "head" else ()
+
+
+def _different_settings(one: TrainConfig, other: TrainConfig, ignoring: tuple[str, ...]) -> list[str]:
     """Return the names of the settings that make two runs different."""
     names = (setting.name for setting in dataclasses.fields(TrainConfig))
-    passed = (*apart_from, *OF_THE_MACHINE)
-    return [name for name in names if name not in passed and getattr(one, name) != getattr(other, name)]
-
-
-def found_on_the_way(config: TrainConfig) -> tuple[str, ...]:
-    """Return the settings that a run chooses itself; the checkpoint knows them, who resumes it need not."""
-    return ("method_options", "unlabeled_weight") if config.mode == "head" else ()
+    ignored = (*ignoring, *MACHINE_SETTINGS)
+    return [name for name in names if name not in ignored and getattr(one, name) != getattr(other, name)]

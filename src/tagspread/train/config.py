@@ -252,3 +252,23 @@ def check_heard(settings: Iterable[str], mode: str) -> None:
                 f"{name} says how the network is trained, and in mode 'head' it is not; leave it out, or take mode "
                 "'full'."
             )
+
+
+_IN_HEAD_MODE = (
+    "method", "method_options", "mode", "seed", "backbone", "weights", "image_size", "normalize", "head", "flip",
+    "unlabeled_weight", "selection", "held_out", "precision", "score_batch",
+)  # fmt: skip
+
+
+def settings_in_use(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that had a part in a run, to show to people: a frozen network has no learning rate."""
+    kept = {name: value for name, value in settings.items() if name in _IN_HEAD_MODE or settings.get("mode") != "head"}
+    if kept.get("selection") != "held_out":
+        kept.pop("held_out", None)
+    return kept
+
+
+def chooses_options(config: TrainConfig) -> bool:
+    """Return whether a head finds its method's options itself: CAP's interval, unless it is the user's own."""
+    usual = config.method_options in ({}, DEFAULT["method_options"])
+    return config.mode == "head" and config.method == "cap" and usual

@@ -149,10 +149,10 @@ class Dataset:
             digest.update(np.ascontiguousarray(part).tobytes())
         words = "\0".join((*self.classes, "", *map(str, self.names), str(self.store.shape)))
         digest.update(words.encode("utf-8", "surrogateescape"))  # names of files need not be UTF-8
-        self.look_at(digest)
+        self.hash_images(digest)
         return digest.hexdigest()[:16]
 
-    def look_at(self, digest: hashlib._Hash, *, times: bool = False) -> None:
+    def hash_images(self, digest: hashlib._Hash, *, times: bool = False) -> None:
         """Add the images themselves to a digest: the sizes of all files and a few images, or every single one.
 
         Args:

@@ -1,31 +1,37 @@
-"""What a frozen network sees in images, computed once: kept in a file, a second run or one that was stopped goes on.
+"""Features of a frozen network, computed once per image and view.
 
-A file of features is a plain ``.npy`` array, one row per image; a small text file beside it says how many rows are
-done. Both carry a digest of images, network and view in their names, so that they are found again and never mixed up.
+Whoever trains a head on a frozen network gets its features here: the start from a fitted head, mode ``"head"``, and
+methods that train a head of their own. Features that a run needs more than once are kept in a file: a plain ``.npy``
+array, one row per image, with a small text file beside it that says how many rows are done, so that a second run or an
+interrupted one does not compute them again. Both carry a digest of images, network and view in their names.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.lib.format import open_memmap
-from torch import Tensor
+from torch import Tensor, nn
 
 from tagspread.aliases import Progress
-from tagspread.data.images.store import Store
+from tagspread.data.images.store import Store, TensorStore
 from tagspread.errors import TagspreadError
 from tagspread.files import alone
 from tagspread.progress import Watcher
 from tagspread.run.folder import RunFolder
-from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
+from tagspread.train.experiment import Experiment
 from tagspread.train.scoring import resolve_precision, score
 from tagspread.vision.backbones import TagNet
+from tagspread.vision.dual_relation import DualRelation
 
 ROWS_AT_ONCE = 1024  # between two notes of how far it is
 DIGITS = 16  # of the digest in a file's name
@@ -54,49 +60,152 @@ def embed(
         precision: as in training.
         mirror: of the mirror images instead.
         file: where to keep them; what is there already is not computed again.
-        progress: is told how many are done, of how many.
+        progress: is told how many rows of the file are done, of how many.
     """
     network.to(device).eval()
 
-    def look(images: Tensor) -> Tensor:
+    def features(images: Tensor) -> Tensor:
         return network.features(store.modality.mirror(images) if mirror else images)
 
-    def part(at: int) -> np.ndarray:
-        some = rows[at : at + ROWS_AT_ONCE]
-        return score(look, store, some, device=device, batch=batch, precision=precision).cpu().numpy()
+    def computed(some: np.ndarray) -> np.ndarray:
+        return score(features, store, some, device=device, batch=batch, precision=precision).cpu().numpy()
 
-    width = score(look, store, rows[:1], device=device, precision=precision).shape[1]
-    with _alone(file):  # two that need the same features do not look at everything twice
+    if file is None:
+        return torch.from_numpy(computed(rows).copy())  # made in inference mode: a copy is an ordinary tensor again
+    width = computed(rows[:1]).shape[1]
+    with _locked(file):  # two processes that need the same features do not compute everything twice
         kept, done = _open(file, (len(rows), width))
         for at in range(done, len(rows), ROWS_AT_ONCE):
-            kept[at : at + ROWS_AT_ONCE] = part(at)
-            if file is not None:
-                kept.flush()  # type: ignore[attr-defined]
-                _write_note(file, min(len(rows), at + ROWS_AT_ONCE))
+            kept[at : at + ROWS_AT_ONCE] = computed(rows[at : at + ROWS_AT_ONCE])
+            kept.flush()
+            done = min(len(rows), at + ROWS_AT_ONCE)
+            _write_note(file, done)
             if progress is not None:
-                progress(min(len(rows), at + ROWS_AT_ONCE), len(rows))
+                progress(done, len(rows))
         return torch.from_numpy(np.array(kept))
 
 
-def kept_features(
-    kept: Path,
-    network: TagNet,
-    dataset: Dataset,
-    rows: np.ndarray,
-    config: TrainConfig,
-    device: torch.device,
-    watcher: Watcher,
-    *,
-    mirror: bool = False,
-) -> tuple[Tensor, Path]:
-    """Return the features of these images of the dataset on the device, and the file in ``kept`` that has them."""
-    precision = resolve_precision(device, config.precision)
-    file = feature_file(kept, dataset, network, rows, mirror=mirror, precision=precision)
-    seen = embed(
-        network, dataset.store, rows, device, batch=config.score_batch, precision=precision, mirror=mirror,
-        file=file, progress=watcher.embedding,
-    )  # fmt: skip
-    return seen.to(device), file
+class View(NamedTuple):
+    """Rows of a dataset, as they are or mirrored."""
+
+    rows: np.ndarray
+    mirror: bool = False
+
+
+@dataclass(frozen=True)
+class FeatureExtractor:
+    """A frozen network that turns the images of a dataset into features.
+
+    Attributes:
+        network: whose pooled features.
+        device: where the network works and where the features are put.
+        batch: images at a time; as many as suit the device if not given.
+        precision: as in training.
+        folder: where the features are kept in files; in memory only if not given.
+        progress: is told how many rows are done, of how many, while a file is filled.
+    """
+
+    network: TagNet
+    device: torch.device
+    batch: int | None = None
+    precision: str = "auto"
+    folder: Path | None = None
+    progress: Progress | None = None
+
+    def extract(self, dataset: Dataset, *views: View) -> list[Tensor]:
+        """Return the features of each view (rows x features), on the device.
+
+        In the folder of a run, files of other features are removed: they are of former images, networks or sizes.
+        """
+        precision = resolve_precision(self.device, self.precision)
+        files: list[Path] = []
+        features: list[Tensor] = []
+        for rows, mirror in views:
+            file = None
+            if self.folder is not None:
+                file = feature_file(self.folder, dataset, self.network, rows, mirror=mirror, precision=precision)
+                files.append(file)
+            found = embed(
+                self.network, dataset.store, rows, self.device, batch=self.batch, precision=precision, mirror=mirror,
+                file=file, progress=None if file is None else self.progress,
+            )  # fmt: skip
+            features.append(found.to(self.device))
+        if files:
+            forget_others(files)
+        return features
+
+    def featured(self, dataset: Dataset) -> Dataset:
+        """Return the dataset with features for images."""
+        (plain,) = self.extract(dataset, View(np.arange(len(dataset.store))))
+        return _with_store(dataset, TensorStore(plain, self.device))
+
+    def train_views(self, dataset: Dataset, rows: np.ndarray, *, mirror: bool) -> Tensor:
+        """Return views x rows x features: of the images and, with ``mirror``, of their mirror images."""
+        mirror = mirror and dataset.store.modality.has_mirror
+        views = [View(rows), View(rows, mirror=True)] if mirror else [View(rows)]
+        return torch.stack(self.extract(dataset, *views))
+
+    def featured_with_views(self, dataset: Dataset, *, mirror: bool) -> tuple[Dataset, Tensor]:
+        """Return the dataset with features for images, and all views of the rows that are trained on, labeled first."""
+        everything, train = np.arange(len(dataset.store)), np.concatenate([dataset.labeled, dataset.unlabeled])
+        if not mirror:
+            (plain,) = self.extract(dataset, View(everything))
+            views = [plain[torch.from_numpy(train).to(self.device)]]
+        else:
+            # sorted, so that another split of the same images finds the file; the test part is scored as it is
+            in_order = np.sort(np.concatenate([train, dataset.held_out]))
+            plain, mirrored = self.extract(dataset, View(everything), View(in_order, mirror=True))
+            place = torch.from_numpy(np.searchsorted(in_order, train)).to(self.device)
+            views = [plain[torch.from_numpy(train).to(self.device)], mirrored[place]]
+        return _with_store(dataset, TensorStore(plain, self.device)), torch.stack(views)
+
+
+def on_features(experiment: Experiment, folder: Path, watcher: Watcher) -> tuple[Experiment, Tensor | None]:
+    """Return the experiment as the student sees it: where the network is frozen, the head alone, on features.
+
+    The features are kept in ``folder``. In mode ``"head"`` all views of the rows that are trained on are returned as
+    well.
+    """
+    config, dataset, network = experiment.config, experiment.dataset, experiment.network
+    if config.mode != "head" and not experiment.method.on_features:
+        return experiment, None
+    began, views = time.perf_counter(), None
+    extractor = FeatureExtractor(
+        network, experiment.device, config.score_batch, config.precision, folder, watcher.embedding
+    )
+    if config.mode == "head":
+        featured, views = extractor.featured_with_views(dataset, mirror=config.flip)
+        seconds = time.perf_counter() - began
+        watcher.note(f"looked at {len(dataset.store):,} images in {seconds:.1f} s; kept in {folder}")
+    else:
+        featured = extractor.featured(dataset)
+        if isinstance(head := network.head, DualRelation):
+            head.standardize(featured.store.batch(featured.labeled))
+    return replace(experiment, dataset=featured, network=FeatureNet(network)), views
+
+
+class FeatureNet(TagNet):
+    """The head of a network, fed with its features."""
+
+    def __init__(self, network: TagNet) -> None:
+        nn.Module.__init__(self)
+        self.backbone, self.head = nn.Identity(), network.head
+        self.register_buffer("scale", network.scale)
+        self.register_buffer("shift", network.shift)
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """Leave features as they are."""
+        return images
+
+
+def whole_model(network: nn.Module, student: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors of the network with the head that was trained, whether or not the rest was frozen."""
+    return {k: v for k, v in network.state_dict().items() if k.startswith("backbone.")} | student.state_dict()
+
+
+def _with_store(dataset: Dataset, store: TensorStore) -> Dataset:
+    """Return the dataset with another store; a checkpoint recognizes it as the same data."""
+    return replace(dataset, store=store, identity=dataset.fingerprint())
 
 
 def feature_file(
@@ -107,7 +216,7 @@ def feature_file(
     digest.update(repr(network.backbone).encode())  # the same tensors at other strides see something else
     digest.update(np.ascontiguousarray(rows, np.int64).tobytes())
     digest.update("\0".join(map(str, dataset.names)).encode("utf-8", "surrogateescape"))
-    dataset.look_at(digest, times=True)
+    dataset.hash_images(digest, times=True)
     for name, value in network.state_dict().items():
         if not name.startswith("head."):
             digest.update(value.cpu().contiguous().numpy().tobytes())
@@ -139,20 +248,17 @@ def _write_note(file: Path, done: int) -> None:
 
 
 @contextmanager
-def _alone(file: Path | None) -> Iterator[None]:
+def _locked(file: Path) -> Iterator[None]:
     with ExitStack() as held:
-        if file is not None:
-            try:
-                held.enter_context(alone(_lock(file)))
-            except OSError as error:
-                raise _not_kept(file, error) from None
+        try:
+            held.enter_context(alone(_lock(file)))
+        except OSError as error:
+            raise _not_kept(file, error) from None
         yield
 
 
-def _open(file: Path | None, shape: tuple[int, int]) -> tuple[np.ndarray, int]:
+def _open(file: Path, shape: tuple[int, int]) -> tuple[np.memmap[Any, Any], int]:
     """Return an array for the features, and how many rows of it are filled."""
-    if file is None:
-        return np.empty(shape, np.float32), 0
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists() and _note(file).exists():

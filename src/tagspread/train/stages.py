@@ -32,7 +32,7 @@ class Stage(NamedTuple):
         return self.batch_labeled + self.batch_unlabeled
 
 
-def plan_stages(dataset: Dataset, config: TrainConfig, method: Method) -> list[Stage]:
+def plan_stages(dataset: Dataset, config: TrainConfig, method: Method) -> tuple[Stage, ...]:
     """Return the stages with their batch sizes; a labeled-only method ends after the warm-up, if there is one.
 
     The released code knows batch sizes for four labeled shares p only; these formulas give them and all others:
@@ -41,7 +41,7 @@ def plan_stages(dataset: Dataset, config: TrainConfig, method: Method) -> list[S
     n, m = len(dataset.labeled), len(dataset.unlabeled)
     share = n / (n + m)
     length = config.schedule_epochs or config.epochs
-    stages = []
+    stages: list[Stage] = []
     if config.warmup_epochs:
         batch = min(config.warmup_batch or max(1, round(320 * share)), n)
         epochs = config.warmup_epochs
@@ -59,7 +59,7 @@ def plan_stages(dataset: Dataset, config: TrainConfig, method: Method) -> list[S
         stages.append(Stage("main", config.epochs, -(-n // batch), batch, 0, config.cutout > 0, length))
     if not stages and config.mode != "head":
         raise TagspreadError("warmup_epochs and epochs leave nothing to train; give at least one epoch.")
-    return stages
+    return tuple(stages)
 
 
 def size_notes(dataset: Dataset, config: TrainConfig) -> list[str]:
@@ -77,10 +77,10 @@ def size_notes(dataset: Dataset, config: TrainConfig) -> list[str]:
     )
 
 
-def known_by(last_stage: str, config: TrainConfig) -> str:
-    """Return which network a run is known by, ``ema`` or ``raw``, if none was selected.
+def network_after(last_stage: str, config: TrainConfig) -> str:
+    """Return which network a run ends with, ``ema`` or ``raw``, if none was selected.
 
-    One that ends with its warm-up is known by the network that a warm-up hands on: after its few steps the paper's
+    One that ends with its warm-up ends with the network that a warm-up hands on: after its few steps the paper's
     average, with a decay of 0.9997, still is for the most part the untrained head it started from.
     """
     return config.warm_start_from if last_stage == "warmup" else "ema"

@@ -1,12 +1,10 @@
-"""One run from start to finish: settle what is to be done, train, and leave a folder that tells what was done."""
+"""One run from start to finish: build the experiment, train, and leave a folder that tells what was done."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +13,22 @@ from torch import nn
 
 from tagspread._version import __version__
 from tagspread.errors import Blank, TagspreadError
-from tagspread.methods import get_method
-from tagspread.methods.base import Method
+from tagspread.linear.rounds import Settings
 from tagspread.progress import Watcher
 from tagspread.run.artefact import is_whole
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
-from tagspread.train.finalize import finish
-from tagspread.train.frozen import FeatureNet, on_features, whole_model
+from tagspread.train.experiment import Experiment
+from tagspread.train.features import FeatureExtractor, on_features, whole_model
+from tagspread.train.finalize import finalize
 from tagspread.train.gain import LABELED_ONLY
-from tagspread.train.head import fit_head
-from tagspread.train.head_mode import as_features, fit_on_features
+from tagspread.train.head import HeadData, fit_head
+from tagspread.train.head_mode import train_head
 from tagspread.train.interrupts import Interrupted
 from tagspread.train.loop import train_loop
-from tagspread.train.preflight import labeled_part, settle
-from tagspread.train.state import TrainState
-from tagspread.vision.backbones import TagNet, build_network
-from tagspread.vision.heads import LinearHead
+from tagspread.train.preflight import SeededBackbone, prepare
+from tagspread.train.training import Training
 
 ALREADY = "{} is already finished; nothing was changed."
 
@@ -78,74 +74,148 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run does with its folder and with what is there already.
+
+    Attributes:
+        overwrite: replace a run that is there.
+        resume: continue the run that is there, which must be of the same data and settings.
+        keep_better: let the model that labels alone made be the run's, if it is better on what was kept from training.
+        tensorboard: also write the metrics of each epoch for TensorBoard.
+        cache: where features are kept, if the head alone is trained; the run's folder if not given.
+        after: folder of a finished labeled-only run of the same data and settings, whose end is taken for the end of
+            the warm-up, so that several methods share one.
+        about: where the data came from, kept in config.json.
+    """
+
+    overwrite: bool = False
+    resume: bool = False
+    keep_better: bool = False
+    tensorboard: bool = False
+    cache: Path | None = None
+    after: Path | None = None
+    about: dict[str, Any] | None = None
+
+
 def run_training(
     dataset: Dataset,
     config: TrainConfig,
     out: str | Path,
+    options: RunOptions | None = None,
     *,
     device: torch.device | None = None,
-    overwrite: bool = False,
-    resume: bool = False,
-    about: dict[str, Any] | None = None,
     watcher: Watcher | None = None,
-    tensorboard: bool = False,
-    after: str | Path | None = None,
-    keep_better: bool = False,
-    cache: Path | None = None,
+    backbone: SeededBackbone | None = None,
 ) -> Run:
     """Train on ``dataset`` as ``config`` says and leave everything in the folder ``out``.
 
     Args:
-        dataset: what is to be learnt.
+        dataset: what is to be learned.
         config: how.
-        out: the run's folder; one that holds another run is refused unless ``overwrite`` or ``resume`` is given.
+        out: the run's folder; one that holds another run is refused unless the options say ``overwrite`` or
+            ``resume``.
+        options: what to do with the folder.
         device: where; the GPU if there is one.
-        overwrite: replace a run that is there.
-        resume: go on with the run that is there, which must be of the same data and settings.
-        about: where the data came from, kept in config.json.
         watcher: who is shown the progress.
-        tensorboard: also write the figures of each epoch for TensorBoard.
-        after: folder of a finished labeled-only run of the same data and settings, whose end is taken for the end of
-            the warm-up, so that several methods share one.
-        cache: where features are kept, if the head alone is trained; the run's folder if not given.
-        keep_better: let the model that labels alone made be the run's, if it is better on what was kept from training.
+        backbone: the network below the head, if it was built already (:func:`seeded_backbone`).
     """
     device, watcher, folder = device or choose_device(), watcher or Watcher(), RunFolder(out)
-    method = get_method(config.method, **config.method_options)
-    dataset, config, notes = settle(dataset, config, method, device)
-    if tensorboard:
-        _tensorboard_class()
-    if resume and folder.is_run and not folder.checkpoint.exists():
-        resume, overwrite = False, True  # it was stopped before there was anything to go on from
-    gpus = [device] if device.type == "cuda" else []
+    options = options or RunOptions()
+    if options.resume and folder.is_run and not folder.checkpoint.exists():
+        options = replace(options, resume=False, overwrite=True)  # stopped before there was anything to continue
     try:
-        with torch.random.fork_rng(devices=gpus):  # the caller's random numbers are the caller's
-            torch.manual_seed(config.seed)
-            network = _build(dataset, config, method, fresh=not resume)
-            if not resume:
-                folder.create(overwrite, bytes_needed=13 * _size_in_bytes(network))
-                folder.write_json("config.json", _facts(config, about, keep_better))
-                for note in notes:
-                    watcher.note(f"note: {note}")
-            learnt, state = _ready(network, dataset, config, folder, device, watcher, cache, fresh=not resume)
-            state.begin_from(resume, None if after is None else RunFolder(after).checkpoint)
-            keep_better |= resume and bool(folder.read_json("config.json").get("keep_better"))
-            if resume and (done := finished_run(folder.path)) is not None:
-                watcher.note(ALREADY.format(folder.path))
-                return done
-            train_loop(learnt, state, watcher, _recorder(folder, state, tensorboard))
-            how: dict[str, Any] = {"keep_better": keep_better, "images": (about or {}).get("images")}
-            run = Run(folder.path, finish(dataset, learnt, network, folder, state, **how), state.log)
-            folder.forget_previous()
-            return run
+        experiment = prepare(dataset, config, device, backbone=backbone, resume=options.resume)
+        if options.tensorboard:
+            _tensorboard_class()
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            experiment.seed()  # the caller's random numbers are the caller's
+            return _run(experiment, folder, options, watcher)
     except (torch.OutOfMemoryError, MemoryError):
         raise _out_of_memory(device, config) from None
     except KeyboardInterrupt as stop:
         if isinstance(stop, Interrupted) or not folder.is_run:
             raise
-        raise Interrupted(str(folder.path)) from None  # before the first step, or at once: going on works all the same
+        raise Interrupted(str(folder.path)) from None  # before the first step, or at once: resuming works all the same
     finally:
         watcher.close()
+
+
+def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher: Watcher) -> Run:
+    """Start or resume, train, and write the results."""
+    network, config = experiment.network, experiment.config
+    if not options.resume:
+        folder.create(options.overwrite, bytes_needed=13 * _size_in_bytes(network))
+        facts = {"settings": config.to_dict(), "data": options.about or {}, "keep_better": options.keep_better}
+        folder.write_json("config.json", {"tagspread": __version__, **facts})
+        for note in experiment.notes:
+            watcher.note(f"note: {note}")
+
+    learned, views = on_features(experiment, options.cache or folder.path, watcher)
+    training = Training(learned, folder.checkpoint)
+    recorder = RunRecorder(folder, network, training, options.tensorboard)
+    if options.resume:
+        training.resume()
+        if (done := finished_run(folder.path)) is not None:
+            watcher.note(ALREADY.format(folder.path))
+            return done
+        keep_better = options.keep_better or bool(folder.read_json("config.json").get("keep_better"))
+    else:
+        keep_better = options.keep_better
+        if views is not None:
+            train_head(training, views, watcher, labeled_only=recorder.labeled_only)
+            settings = training.experiment.config.to_dict()
+            folder.write_json("config.json", folder.read_json("config.json") | {"settings": settings})
+        elif config.start == "fitted_head":
+            _fit_first_head(training, recorder, watcher)
+        if options.after is not None:
+            training.start_after(RunFolder(options.after).checkpoint)
+        training.save()
+
+    train_loop(training, watcher, recorder)
+    images = (options.about or {}).get("images")
+    metrics = finalize(experiment, training, folder, keep_better=keep_better, images=images)
+    folder.forget_previous()
+    return Run(folder.path, metrics, training.history.log)
+
+
+class RunRecorder:
+    """Writes into the run's folder what training hands on: the log, and the model that labels alone made."""
+
+    def __init__(self, folder: RunFolder, network: nn.Module, training: Training, tensorboard: bool) -> None:
+        self._folder, self._network, self._training = folder, network, training
+        self._tensorboard = tensorboard
+        self._writer: Any = None
+
+    def labeled_only(self) -> None:
+        """Keep the student as labels alone have made it."""
+        self._folder.write_model(LABELED_ONLY, whole_model(self._network, self._training.student.network))
+
+    def epoch(self) -> None:
+        """Write the log, and the numbers of its last line for TensorBoard if that is wanted."""
+        log = self._training.history.log
+        self._folder.write_log(log)
+        if self._tensorboard:
+            self._writer = self._writer or _tensorboard_class()(self._folder.path / "tensorboard")
+            for name, value in log[-1].items():
+                if isinstance(value, int | float):
+                    self._writer.add_scalar(name, value, log[-1]["epoch"])
+            self._writer.flush()
+
+
+def _fit_first_head(training: Training, recorder: RunRecorder, watcher: Watcher) -> None:
+    """Fit the head that training starts from, on features that are not kept: training changes the network."""
+    began, experiment = time.perf_counter(), training.experiment
+    config, dataset, method = experiment.config, experiment.dataset, experiment.method
+    weight = 1.0 if config.unlabeled_weight is None else config.unlabeled_weight
+    settings = Settings(method, unlabeled_weight=weight)
+    extractor = FeatureExtractor(training.student.network, experiment.device, config.score_batch, config.precision)
+    parts = [dataset.labeled, dataset.unlabeled] if settings.uses_unlabeled else [dataset.labeled]
+    views = torch.cat([extractor.train_views(dataset, rows, mirror=config.flip) for rows in parts], dim=1)
+    state = {name: value.to(experiment.device) for name, value in method.start(experiment.labeled()).items()}
+    data = HeadData.of(dataset, views)
+    fit_head(training.student.network, data, settings, labeled_only=recorder.labeled_only, method_state=state)
+    watcher.note(f"head fitted on the frozen network's features in {time.perf_counter() - began:.1f} s")
 
 
 def _out_of_memory(device: torch.device, config: TrainConfig) -> TagspreadError:
@@ -157,54 +227,6 @@ def _out_of_memory(device: torch.device, config: TrainConfig) -> TagspreadError:
     )
 
 
-def _ready(
-    network: TagNet,
-    dataset: Dataset,
-    config: TrainConfig,
-    folder: RunFolder,
-    device: torch.device,
-    watcher: Watcher,
-    cache: Path | None,
-    *,
-    fresh: bool,
-) -> tuple[Dataset, TrainState]:
-    """Return what the student learns from (images, or features of a frozen network), and the student at its start."""
-    learnt, student = dataset, network
-    views: list[torch.Tensor] = []
-    method = get_method(config.method, **config.method_options)
-    if config.mode == "head":
-        learnt, views = as_features(network, dataset, config, device, cache or folder.path, watcher)
-    elif method.on_features:
-        learnt = on_features(network, dataset, config, device, cache or folder.path, watcher)
-    if learnt is not dataset:
-        student = FeatureNet(network)
-    keep = partial(_keep_labeled_only, folder, network, student)
-    if fresh and config.start == "fitted_head" and config.mode != "head":
-        _fit_head(student, learnt, config, method, device, watcher, keep)
-    state = TrainState(student, learnt, config, device, folder.checkpoint)
-    if fresh and config.mode == "head":
-        fit_on_features(student, learnt, views, config, state, keep, watcher)
-        folder.write_json("config.json", folder.read_json("config.json") | {"settings": state.config.to_dict()})
-    if config.start == "warmup" and config.warmup_epochs:
-        state.before_unlabeled = keep
-    return learnt, state
-
-
-def _recorder(folder: RunFolder, state: TrainState, tensorboard: bool) -> Callable[[dict[str, Any]], None]:
-    """Return what writes an epoch's line down: into log.jsonl, and for TensorBoard if that is wanted."""
-    writer = _tensorboard_class()(folder.path / "tensorboard") if tensorboard else None
-
-    def write_down(line: dict[str, Any]) -> None:
-        folder.write_log(state.log)
-        if writer is not None:
-            for name, value in line.items():
-                if isinstance(value, int | float):
-                    writer.add_scalar(name, value, line["epoch"])
-            writer.flush()
-
-    return write_down
-
-
 def _tensorboard_class() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
@@ -213,51 +235,6 @@ def _tensorboard_class() -> Any:
             "TensorBoard is not installed; pip install 'tagspread[tensorboard]', or leave it out."
         ) from None
     return SummaryWriter
-
-
-def _build(dataset: Dataset, config: TrainConfig, method: Method, *, fresh: bool) -> TagNet:
-    """Return the network that the method trains; what a checkpoint will bring back anyway is not loaded."""
-    frozen = method.on_features or config.mode == "head"  # the checkpoint has the head alone
-    network = method.network(
-        build_network(
-            config.backbone,
-            len(dataset.classes),
-            weights=config.weights if fresh or frozen else "none",
-            head=config.head,
-            normalize=config.normalize,
-        )
-    )
-    if config.start == "fitted_head" and not isinstance(network.head, LinearHead):
-        raise TagspreadError(
-            "start is 'fitted_head', which fits a linear head, but the network has another; choose start 'warmup', and "
-            "warmup_epochs."
-        )
-    return network
-
-
-def _fit_head(
-    network: TagNet,
-    dataset: Dataset,
-    config: TrainConfig,
-    method: Method,
-    device: torch.device,
-    watcher: Watcher,
-    before_unlabeled: Callable[[], None],
-) -> None:
-    begun = time.perf_counter()
-    state = {name: value.to(device) for name, value in method.start(labeled_part(dataset)).items()}
-    fit_head(network.to(device), dataset, config, method, state, device, before_unlabeled)
-    watcher.note(f"head fitted on the frozen network's features in {time.perf_counter() - begun:.1f} s")
-
-
-def _keep_labeled_only(folder: RunFolder, network: TagNet, student: TagNet) -> None:
-    folder.write_model(LABELED_ONLY, whole_model(network, student))
-
-
-def _facts(config: TrainConfig, about: dict[str, Any] | None, keep_better: bool) -> dict[str, Any]:
-    return {
-        "tagspread": __version__, "settings": config.to_dict(), "data": about or {}, "keep_better": keep_better
-    }  # fmt: skip
 
 
 def _size_in_bytes(network: nn.Module) -> int:

@@ -141,14 +141,32 @@ def build_network(
     """
     check_choice("head", head, ("linear", "ml_decoder"))
     check_choice("normalize", normalize, ("weights", "imagenet", "none"))
-    plan = _plan(name)
-    backbone, found = _backbone(name, plan, weights)
+    return add_head(build_backbone(name, weights), classes, head=head, normalize=normalize)
+
+
+class Backbone(NamedTuple):
+    """A network without its classifier, and how the images were normalized that its weights were trained on."""
+
+    network: nn.Module
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+
+
+def build_backbone(name: str, weights: str = "pretrained") -> Backbone:
+    """Return the network of that name without a head, its weights loaded: what may fail, and needs no data."""
+    network, found = _backbone(name, _plan(name), weights)
+    return Backbone(network, found.mean, found.std)
+
+
+def add_head(made: Backbone, classes: int, *, head: str = "linear", normalize: str = "weights") -> TagNet:
+    """Return the network with a new head; the arguments are those of :func:`build_network`."""
+    backbone = made.network
     channels = int(backbone.num_features)  # type: ignore[arg-type]
     pooled = int(getattr(backbone, "head_hidden_size", channels))  # some widen what they pooled
     top = LinearHead(pooled, classes) if head == "linear" else MLDecoder(channels, classes)
     usual = getattr(backbone, "pretrained_cfg", {})  # what timm says of this network, where the weights say nothing
     mean, std = {
-        "weights": (found.mean or usual.get("mean", IMAGENET_MEAN), found.std or usual.get("std", IMAGENET_STD)),
+        "weights": (made.mean or usual.get("mean", IMAGENET_MEAN), made.std or usual.get("std", IMAGENET_STD)),
         "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
         "none": ((0.0,) * 3, (1.0,) * 3),
     }[normalize]

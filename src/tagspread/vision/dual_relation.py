@@ -29,6 +29,14 @@ class DualRelation(nn.Module):
                 nn.init.kaiming_normal_(layer.weight)
                 nn.init.zeros_(layer.bias)
 
+    @torch.no_grad()
+    def standardize(self, features: Tensor) -> None:
+        """Center and scale what comes in by these features, those of the labeled images."""
+        self.center.copy_(features.mean(0))
+        spread = features.std(0, correction=0)
+        # a feature that is silent in all of them may speak in the unlabeled set
+        self.spread.copy_(torch.where(spread > 1e-6, spread, 1.0))
+
     def both(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return what each classifier says."""
         projected = self.projector((features - self.center) / self.spread)

@@ -1,0 +1,86 @@
+"""What the unlabeled set is trained on: targets, the scores they came from, and how often they changed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tagspread.methods.base import State, Targets
+from tagspread.run.checkpoint import Checkpoint
+
+
+class PseudoLabels:
+    """The targets of the unlabeled set, one row per item.
+
+    Attributes:
+        method_state: the method's own state, which its rules and its loss may change.
+        scores: the teacher's logits that each row's targets came from.
+        flips: how often each target changed.
+        fresh: the teacher's logits of the coming steps (steps x batch x classes), for methods that label per step.
+    """
+
+    def __init__(self, method_state: State, device: torch.device) -> None:
+        self.device = device
+        self.method_state: State = {name: value.to(device) for name, value in method_state.items()}
+        self._targets: Targets | None = None
+        self.scores, self.flips, self.fresh = (torch.empty(0, device=device) for _ in range(3))
+
+    @property
+    def are_there(self) -> bool:
+        """Whether the unlabeled set has been labeled."""
+        return self._targets is not None
+
+    @property
+    def targets(self) -> Targets:
+        """The present targets of the whole unlabeled set."""
+        if self._targets is None:
+            raise RuntimeError("the unlabeled set is trained on before it was labeled")
+        return self._targets
+
+    @property
+    def total_flips(self) -> int:
+        """How often targets changed so far, all together."""
+        return int(self.flips.sum()) if len(self.flips) else 0
+
+    def at(self, places: Tensor) -> Targets:
+        """Return the targets of some rows of the unlabeled set."""
+        labels, weight, _ = self.targets
+        return Targets(labels[places], None if weight is None else weight[places], places)
+
+    def relabel(self, places: Tensor | slice, new: Targets, scores: Tensor) -> None:
+        """Give rows of the unlabeled set new targets; keep the scores they came from, and count what changed."""
+        if self._targets is None:
+            self._targets = Targets(new.labels.clone(), None if new.weight is None else new.weight.clone())
+            self.scores = scores.clone()
+            self.flips = torch.zeros_like(new.labels, dtype=torch.int16)
+            return
+        labels, weight, _ = self._targets
+        if labels.dtype != new.labels.dtype:  # soft targets after hard ones
+            labels, new = labels.float(), new._replace(labels=new.labels.float())
+        if weight is None and new.weight is not None:
+            weight = torch.ones_like(self.scores)
+        self.flips[places] += labels[places] != new.labels
+        labels[places], self.scores[places] = new.labels, scores
+        if weight is not None:
+            weight[places] = 1.0 if new.weight is None else new.weight
+        self._targets = Targets(labels, weight)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what a checkpoint needs to restore them."""
+        tensors = {f"method.{name}": value for name, value in self.method_state.items()}
+        if self._targets is not None:
+            tensors |= {"unlabeled.scores": self.scores, "unlabeled.flips": self.flips, "unlabeled.fresh": self.fresh}
+            tensors["targets.labels"] = self._targets.labels
+            if self._targets.weight is not None:
+                tensors["targets.weight"] = self._targets.weight
+        return tensors
+
+    def restore(self, saved: Checkpoint) -> None:
+        """Take over what a checkpoint holds of them."""
+        # the same dictionary, which the objective holds as well
+        self.method_state.clear()
+        self.method_state |= {name: value.to(self.device) for name, value in saved.under("method").items()}
+        if targets := {name: value.to(self.device) for name, value in saved.under("targets").items()}:
+            self._targets = Targets(targets["labels"], targets.get("weight"))
+            kept = {name: value.to(self.device) for name, value in saved.under("unlabeled").items()}
+            self.scores, self.flips, self.fresh = kept["scores"], kept["flips"], kept["fresh"]
