@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tagspread.aliases import JsonObject, SettingValues
+from tagspread.aliases import SettingValues
 from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
@@ -17,10 +18,12 @@ from tagspread.linear.rounds import check_method
 from tagspread.methods import get_method
 from tagspread.progress import Watcher
 from tagspread.run.artefact import check_resumable
+from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig, check_heard, make_config
 from tagspread.train.loading import dataset_from_arrays, dataset_from_folder, put_aside_for_testing
 from tagspread.train.preflight import check_loss, seeded_backbone
+from tagspread.train.record import recorded_dataset
 from tagspread.train.trainer import Run, RunOptions, choose_device, run_training
 from tagspread.vision.backbones import check_network
 
@@ -31,8 +34,8 @@ AnyPath = str | Path
 
 
 def train(
-    images: AnyPath | Iterable[AnyPath] | np.ndarray,
-    labels: AnyPath | np.ndarray | pd.DataFrame,
+    images: AnyPath | Iterable[AnyPath] | np.ndarray | None,
+    labels: AnyPath | np.ndarray | pd.DataFrame | None,
     out: AnyPath,
     *,
     method: str = "cap",
@@ -71,7 +74,8 @@ def train(
         cache: folder for decoded images and features, for unlabeled sets larger than memory; a second run decodes
             nothing.
         overwrite: replace a run that is in ``out``.
-        resume: go on with the run in ``out``.
+        resume: go on with the run in ``out``. With ``labels=None`` the data are those that its ``split.csv`` records;
+            ``images`` is then None or, if it was moved, the folder of images.
         quiet: print nothing.
         tensorboard: also write TensorBoard files into the run's folder.
         keep_better: if the unlabeled images did harm, keep the model that labels alone made.
@@ -88,6 +92,8 @@ def train(
         check_heard(settings, config.mode)
         RunFolder(out).check_free(overwrite)
     _check_settings(config, test_share, resume)
+    if labels is None and not resume:
+        raise TagspreadError("labels is None; only a run that is resumed (resume=True) knows its labels itself.")
     if isinstance(images, str | Path):
         _check_there(images, labels, test_labels)
     # wrong weights, or a download that fails, show before images are decoded
@@ -95,8 +101,15 @@ def train(
     place, watcher = choose_device(device), Watcher(quiet)
     kept = None if cache is None else Path(cache)
     size = config.image_size
-    about: JsonObject = {}
-    if isinstance(images, str | Path):
+    about = DataSource(cache=None if kept is None else str(kept.absolute()), test_share=test_share)
+    if labels is None:
+        if not isinstance(images, str | Path | None) or test_labels is not None or test_share is not None:
+            raise TagspreadError("labels is None, so the data are those of the run; give no other data beside it.")
+        moved = None if images is None else Path(images).absolute()
+        recorded = RunConfig.read(out).data
+        dataset = recorded_dataset(Path(out), moved, size=size, device=place, cache=kept, watcher=watcher)
+        about = replace(recorded, images=recorded.images if moved is None else str(moved), cache=about.cache)
+    elif isinstance(images, str | Path):
         if classes is not None or test_images is not None:
             raise TagspreadError("classes and test_images go with a matrix of labels; a folder's table names them.")
         where = _folder_and_tables(images, labels, test_labels)
@@ -104,9 +117,8 @@ def train(
         dataset = dataset_from_folder(
             *where, size=size, device=place, cache=kept, watcher=watcher, table_options=options
         )
-        named = zip(("images", "labels", "test_labels", "cache"), (*where, kept), strict=True)
-        about = {name: path and str(path.absolute()) for name, path in named}
-        about |= {"test_share": test_share, "table_options": options}
+        folder, table, test_table = (None if path is None else str(path) for path in where)
+        about = replace(about, images=folder, labels=table, test_labels=test_table, table_options=options)
     else:
         dataset = dataset_from_arrays(
             images,
@@ -125,7 +137,10 @@ def train(
     run_options = RunOptions(
         overwrite=overwrite, resume=resume, keep_better=keep_better, tensorboard=tensorboard, cache=kept, about=about
     )
-    return run_training(dataset, config, out, run_options, device=place, watcher=watcher, backbone=backbone)
+    run = run_training(dataset, config, out, run_options, device=place, watcher=watcher, backbone=backbone)
+    if labels is None and images is not None:  # from now on the run knows where its images are
+        replace(RunConfig.read(out), data=about).write(RunFolder(out))
+    return run
 
 
 def _check_misplaced(settings: SettingValues) -> None:
@@ -156,7 +171,7 @@ def _check_there(folder: AnyPath, *tables: object) -> None:
 
 
 def _folder_and_tables(images: AnyPath, labels: object, test_labels: object) -> tuple[Path, Path, Path | None]:
-    """Return whole paths, or a run that is resumed from what config.json says would not recognize its images."""
+    """Return absolute paths, so that the run finds its images from wherever it is read."""
     if not isinstance(labels, str | Path) or not isinstance(test_labels, str | Path | None):
         raise TagspreadError("images is a folder but labels are no file; give a table, or a list of images.")
     test = None if test_labels is None else Path(test_labels).absolute()

@@ -6,9 +6,11 @@ import pytest
 
 import tagspread as ts
 from tagspread.data.tables.read import read_table
+from tagspread.predict.evaluation import count_seen
 from tagspread.report.labeled import find_labeled
 from tagspread.report.page import write_report
 from tagspread.report.summary import summarize_run
+from tagspread.run.split import Part
 from tests.report.conftest import QUICK, write_csv
 
 
@@ -22,7 +24,8 @@ def test_test_images_come_first(run, folder):
     assert labeled.part.words == "test images"
     assert labeled.part.fair
     assert len(labeled.part.table) == 40
-    assert np.array_equal(labeled.trained.y, read_table(folder / "labels.csv", folder).aligned(summary.classes, ""))
+    labels = read_table(folder / "labels.csv", folder).aligned(summary.classes, "")
+    assert np.array_equal(labeled.trained_y, np.delete(labels, 7, axis=0))  # that image is broken
     assert summary.missing == []
 
 
@@ -35,8 +38,9 @@ def test_parts_are_those_of_training(folder, tmp_path, settings, part):
     labeled: Any = find_labeled(summary)
     assert len(labeled.part.table) == run.metrics[part]["images"]
     assert labeled.part.fair
-    assert len(labeled.part.table) + len(labeled.trained) == 59
-    assert not set(labeled.part.table.paths) & set(labeled.trained.paths)
+    assert len(labeled.part.table) + len(labeled.trained_y) == 59
+    trained = summary.record.table(summary.record.split.rows(Part.LABELED))
+    assert not set(labeled.part.table.paths) & set(trained.paths)
     tagger = ts.load(run.path, device="cpu")
     probabilities = tagger.predict(labeled.part.table.paths).probabilities
     assert np.isclose(ts.mean_average_precision(probabilities, labeled.part.table.y), run.metrics[part]["mAP"])
@@ -61,7 +65,8 @@ def test_data_from_python_cannot_be_found(tmp_path):
     run = ts.train(images, y, tmp_path / "run", **quick).path
     summary: Any = summarize_run(run)
     labeled: Any = find_labeled(summary)
-    assert (labeled.trained, labeled.part) == (None, None)
+    assert labeled.part is None
+    assert np.array_equal(labeled.trained_y, y[:10])  # which needs no pixels
     assert "started from Python" in reasons(summary)
     assert "--labels FILE" in reasons(summary)
     assert write_report(run).path.exists()
@@ -69,41 +74,51 @@ def test_data_from_python_cannot_be_found(tmp_path):
         write_report(run, labels="some.csv")
 
 
-def moved(copied, **data):
-    import json
-
-    config = json.loads((copied / "config.json").read_text())
-    config["data"] |= data
-    (copied / "config.json").write_text(json.dumps(config))
-    return summarize_run(copied)
-
-
-def test_what_was_moved_is_named(copied, tmp_path):
-    summary = moved(copied, labels=str(tmp_path / "gone.csv"))
-    assert find_labeled(summary).part is None
-    assert "gone.csv, is no longer there" in reasons(summary)
-    summary = moved(copied, images=str(tmp_path / "nowhere"))
-    assert find_labeled(summary).trained is None
-    assert "nowhere, is no longer there" in reasons(summary)
-
-
-def test_a_lost_test_table_leaves_the_rest(copied, tmp_path):
-    summary = moved(copied, test_labels=str(tmp_path / "gone.csv"))
+def test_lost_tables_and_moved_images(folder, tmp_path):
+    """The tables are not needed; images that were moved are named, and found again with images=DIR."""
+    mine = shutil.copytree(folder, tmp_path / "mine")
+    quick = QUICK | {"warmup_epochs": 1, "epochs": 1}
+    run = ts.train(mine, mine / "labels.csv", tmp_path / "run", test_labels=mine / "test.csv", **quick).path
+    for table in ("labels.csv", "test.csv"):
+        (mine / table).unlink()
+    summary: Any = summarize_run(run)
     labeled: Any = find_labeled(summary)
+    assert (len(labeled.part.table), len(labeled.trained_y)) == (40, 59)
+    assert summary.missing == []
+    before = write_report(run, tmp_path / "before.html", device="cpu")
+    assert before.missing == []
+    mine.rename(tmp_path / "elsewhere")
+    summary = summarize_run(run)
+    labeled = find_labeled(summary)
     assert labeled.part is None
-    assert len(labeled.trained) == 60
-    assert "gone.csv" in reasons(summary)
+    assert len(labeled.trained_y) == 59
+    assert "mine, is no longer there; say where it is now with --images DIR" in reasons(summary)
+    written = write_report(run, tmp_path / "without.html", device="cpu")
+    assert [one.what for one in written.missing] == ["How good each tag is, and example images"]
+    assert "estimated from the labels" in written.path.read_text()
+    after = write_report(run, tmp_path / "after.html", images=tmp_path / "elsewhere", device="cpu")
+    assert after.missing == []
+    assert after.path.read_text() == before.path.read_text()
+
+
+def test_a_run_without_its_split_says_so(copied):
+    (copied / "split.csv").unlink()
+    summary: Any = summarize_run(copied)
+    labeled: Any = find_labeled(summary)
+    assert (labeled.trained_y, labeled.part) == (None, None)
+    assert "the run has no split.csv" in reasons(summary)
 
 
 def test_given_images_that_were_trained_on_are_counted(run, folder, tmp_path, drawn_y):
     own = write_csv(tmp_path / "own.csv", range(50, 70), drawn_y)
     part: Any = find_labeled(summarize_run(run), own, folder).part
-    assert part.trained_on == 10
+    tagger = ts.load(run, device="cpu")
+    assert count_seen(tagger, part.table).trained_on == 10
     assert len(part.table) == 20
     text = write_report(run, tmp_path / "page.html", labels=own, device="cpu").path.read_text()
     assert "10 of these images were trained on" in text
     moved = shutil.copytree(folder, tmp_path / "moved")  # other files of the same content
     part = find_labeled(summarize_run(run), own, moved).part
-    assert part.trained_on == 10
+    assert count_seen(tagger, part.table).trained_on == 10
     with pytest.raises(ts.TagspreadError, match=r"none\.csv"):
         find_labeled(summarize_run(run), tmp_path / "none.csv", folder)

@@ -68,8 +68,8 @@ def test_warnings_are_passed_on(run, drawn_y):
 
 def test_a_surprising_share_of_the_unlabeled_is_named(run):
     summary: Any = summarize_run(run)
-    known: Any = find_labeled(summary)
-    rows: Any = class_rows(summary, known.trained.y, None)
+    labeled: Any = find_labeled(summary)
+    rows: Any = class_rows(summary, labeled.trained_y, None)
     assert not any(row.surprising for row in rows)  # CAP assigns what the labels say
     low, high = rows[0].share_ends
     for assigned, possible, surprising in (

@@ -24,7 +24,9 @@ from tagspread.errors import TagspreadError
 from tagspread.methods import find_method
 from tagspread.methods.from_file import text_of
 from tagspread.progress import Watcher
+from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
+from tagspread.run.split import FILE as SPLIT
 from tagspread.train.compatibility import MACHINE_SETTINGS
 from tagspread.train.config import TrainConfig, chooses_options, make_config
 from tagspread.train.dataset import Dataset
@@ -41,6 +43,7 @@ MODELS = (
     "best.safetensors",
     "checkpoint/state.safetensors",
 )
+LARGE = (*MODELS, SPLIT)  # all that nobody needs without the networks
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,7 @@ def run_cell(
 ) -> Record:
     """Train one cell, or resume it, and return its record; the other arguments are those of ``run_training``."""
     began = time.perf_counter()
-    options = replace(options or RunOptions(), about={"bench": cell.identity()})
+    options = replace(options or RunOptions(), about=DataSource(bench=cell.identity()))
     trained = train_in(folder, dataset, cell.config, options, device=device, watcher=watcher)
     record = cell.identity() | cell_metrics(trained, cell.config)
     record["uses_unlabeled"] = find_method(cell.config.method).uses_unlabeled
@@ -211,7 +214,7 @@ def can_go_on(run: RunFolder, config: TrainConfig) -> bool:
     if not run.is_run or not run.checkpoint.exists():
         return False
     wanted = json.loads(json.dumps(config.to_dict()))  # as JSON has it: lists for tuples
-    found = run.read_json("config.json")["settings"]
+    found = RunConfig.read(run.path).settings
     return all(found.get(name) == value for name, value in wanted.items() if name not in MACHINE_SETTINGS)
 
 
@@ -276,7 +279,7 @@ def _rounded(value: Any) -> Any:
 
 def remove_models(folder: Path) -> None:
     """Delete the large files of a finished run; its settings, log and figures stay."""
-    for name in MODELS:
+    for name in LARGE:
         (folder / name).unlink(missing_ok=True)
 
 

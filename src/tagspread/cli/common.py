@@ -31,7 +31,10 @@ Outside = Annotated[bool, typer.Option("--allow-outside", help="Accept paths tha
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Mirror = Annotated[bool, typer.Option("--mirror", help="Average with the mirror image, at twice the time.")]
-TableImages = Annotated[Path | None, typer.Option(help="Folder the table's paths start from; by default the run's.")]
+TableImages = Annotated[
+    Path | None,
+    typer.Option(help="Folder the table's paths start from, or the run's images were moved to; by default the run's."),
+]
 
 
 def table_options(

@@ -108,6 +108,8 @@ def _show(found: Evaluation, console: Console) -> None:
     if found.absent:
         zero = _per_cent(found.map_absent_zero)
         say(f"note: on none of them, so left out of the mAP: {', '.join(found.absent)} (counted as 0: mAP {zero})")
+    if found.trained_on is None:
+        say("note: the run does not know whether it was trained on any of them: it has no split.csv of files")
     if found.trained_on:
         say(f"note: {found.trained_on:,} of them were trained on with their labels, so the figures flatter")
     if found.thresholds_chosen_on:

@@ -36,6 +36,9 @@ def pseudo_labels(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Table to write: the run's labels and corrections.")
     ] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="Folder of images, for --corrected, if it was moved since training.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are already there.")] = False,
 ) -> None:
     """Show what the untagged images were taken for, have people correct it, and take their corrections back."""
@@ -52,6 +55,8 @@ def pseudo_labels(
 
     if (corrected is None) != (out is None):
         raise TagspreadError("--corrected FILE and --out TABLE belong together; give both or neither.")
+    if images is not None and corrected is None:
+        raise TagspreadError("--images is about --corrected FILE; give that, too.")
     if label_studio is None and (image_url is not None or most is not None):
         raise TagspreadError("--image-url and --most are about --label-studio FILE; give that, too.")
     interface = None if label_studio is None else interface_file(label_studio)
@@ -63,20 +68,20 @@ def pseudo_labels(
     if corrected is not None and out is not None:
         from tagspread.export.corrections import merge_corrected
 
-        known, new, new_tags = merge_corrected(run, corrected, out, overwrite=overwrite)
+        known, new, new_tags = merge_corrected(run, corrected, out, images=images, overwrite=overwrite)
         say(f"{out}: {known:,} images of the run's labels and {new:,} corrected by people; train on it with --labels")
         if new_tags:
             say(f"new to the run, so unknown (blank) in its own images: {', '.join(new_tags)}")
         return
-    images, classes = read_pseudo_labels(run), artefact.classes
+    pseudo_labeled, classes = read_pseudo_labels(run), artefact.classes
     if label_studio is not None:
-        tasks = write_label_studio(label_studio, images, classes, run.resolve().name, image_url, most)
+        tasks = write_label_studio(label_studio, pseudo_labeled, classes, run.resolve().name, image_url, most)
         say(f"{label_studio}: {tasks:,} tasks, the least sure first; their labeling interface is {interface}")
     if fiftyone is not None:
-        write_text(fiftyone, as_json(fiftyone_labels(images, classes)))
-        say(f"{fiftyone}: {len(images):,} images for a FiftyOneImageClassificationDataset")
+        write_text(fiftyone, as_json(fiftyone_labels(pseudo_labeled, classes)))
+        say(f"{fiftyone}: {len(pseudo_labeled):,} images for a FiftyOneImageClassificationDataset")
     if label_studio is None and fiftyone is None:
-        _show(images, classes)
+        _show(pseudo_labeled, classes)
 
 
 def _show(images: Sequence[PseudoLabeledImage], classes: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ def report(
     ] = None,
     labels: Annotated[Path | None, typer.Option(help="Table with tags to judge by, if not the run's own.")] = None,
     images: Annotated[
-        Path | None, typer.Option(help="Folder the table's paths start from; by default the run's.")
+        Path | None, typer.Option(help="Folder the table's paths start from, or the run's images were moved to.")
     ] = None,
     delimiter: RunDelimiter = None,
     image_column: ImageColumn = None,

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 
 def train(
-    images: Annotated[Path | None, typer.Argument(help="Folder of images, tagged and untagged.")] = None,
+    images: Annotated[
+        Path | None, typer.Argument(help="Folder of images, tagged and untagged; with --resume only if it was moved.")
+    ] = None,
     labels: Annotated[
         Path | None, typer.Option(help="CSV, TSV, Parquet, JSON lines or Label Studio export with the tags of some.")
     ] = None,
@@ -73,11 +75,14 @@ def train(
     }  # fmt: skip
     settings = {name: value for name, value in given.items() if value is not None} | read_settings(set_ or [])
     if resume is not None:
-        if settings or overwrite or cache or out or images or labels or test_labels or test_share is not None:
-            raise TagspreadError("--resume goes on with the run as it was started; give no other setting or data.")
+        if settings or overwrite or cache or out or labels or test_labels or test_share is not None:
+            raise TagspreadError(
+                "--resume goes on with the run as it was started; give no other setting or data. IMAGES may be given "
+                "if the folder of images was moved."
+            )
         if _already_finished(resume):
             return
-        arguments = _of_run(resume)
+        arguments = _of_run(resume, images)
     else:
         if images is None or labels is None or out is None:
             raise TagspreadError("give the folder of images, --labels FILE and --out RUN; or --resume RUN.")
@@ -142,13 +147,24 @@ def _tell(run: Run) -> None:
         say(f"note: {run.metrics['warning']}")
 
 
-def _of_run(folder: Path) -> JsonObject:
-    """Return what a run was started with."""
-    from tagspread.run.folder import RunFolder
+def _of_run(folder: Path, images: Path | None) -> JsonObject:
+    """Return what a run was started with, from its record: neither the tables nor the folder are looked through.
 
-    facts = RunFolder(folder).read_json("config.json")
-    if not facts["data"]:
-        raise TagspreadError(f"{folder} was started from Python with its own data; resume it there, with resume=True.")
-    return {
-        **facts["data"], **facts["settings"], "out": folder, "keep_better": facts.get("keep_better", False)
-    }  # fmt: skip
+    Args:
+        folder: of the run.
+        images: the folder of images, if it was moved.
+    """
+    from tagspread.run.config import RunConfig
+    from tagspread.run.split import has_split
+
+    config = RunConfig.read(folder)
+    data = config.data
+    arguments: JsonObject = {"images": images, "labels": None, "cache": data.cache}
+    if not has_split(folder):  # it was stopped before it had written its split: nothing has been trained
+        if data.images is None:
+            raise TagspreadError(
+                f"{folder} was started from Python with its own data; resume it there, with resume=True."
+            )
+        arguments |= {"images": images or data.images, "labels": data.labels, "test_labels": data.test_labels}
+        arguments |= {"test_share": data.test_share, "table_options": data.table_options}
+    return arguments | config.settings | {"out": folder, "keep_better": config.keep_better}

@@ -17,11 +17,11 @@ from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
 from tagspread.predict.tables import in_one_motion
-from tagspread.report.labeled import find_labeled
 from tagspread.report.sentences import hundredths, length, setting
 from tagspread.report.summary import RunSummary, summarize_run
 from tagspread.run.artefact import Artefact
 from tagspread.run.folder import RunFolder
+from tagspread.run.split import Part
 from tagspread.train.gain import gain_in_words
 
 CARD = "README.md"
@@ -122,9 +122,9 @@ def _data(summary: RunSummary | None) -> dict[str, object]:
     """Return how much was trained on, and how long; None where the run no longer tells."""
     if summary is None:
         return {"labeled": None, "unlabeled": None, "learnt_from_unlabeled": False, "length": None}
-    trained = find_labeled(summary).trained
+    labeled = None if summary.record is None else len(summary.record.split.rows(Part.LABELED))
     return {
-        "labeled": None if trained is None else len(trained),
+        "labeled": labeled,
         "unlabeled": None if summary.unlabeled is None else summary.unlabeled.size,
         "learnt_from_unlabeled": summary.learnt_from_unlabeled,
         "length": length(summary) if summary.log else None,

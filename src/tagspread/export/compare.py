@@ -15,7 +15,7 @@ from tagspread.data.images.find import find_images
 from tagspread.errors import TagspreadError
 from tagspread.export.resize import resize
 from tagspread.predict.tagger import Tagger
-from tagspread.run.folder import RunFolder
+from tagspread.run.config import RunConfig
 
 LIMIT = 1e-3  # of the difference of two probabilities
 TIE = 1e-5  # a probability this close to its threshold may fall on either side: float32 cannot tell
@@ -61,8 +61,8 @@ def find_sample(run: Path, images: str | Path | None, side: int) -> Sample:
         side: the network's size; as in predicting, large photos are only decoded to some multiple of it.
     """
     own = images
-    if own is None and (folder := RunFolder(run)).is_run:
-        own = (folder.read_json("config.json").get("data") or {}).get("images")
+    if own is None and (config := RunConfig.find(run)) is not None:
+        own = config.data.images
     if own is None or (images is None and not Path(own).is_dir()):
         return Sample(generated(), f"{len(SIZES)} generated images, as the run's own cannot be found")
     found = list(_readable(find_images(own), side))

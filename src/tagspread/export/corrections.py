@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from tagspread.data.tables.read import read_table
-from tagspread.errors import TagspreadError
-from tagspread.run.folder import RunFolder
+from tagspread.errors import Blank, TagspreadError
+from tagspread.run.record import RunRecord
+from tagspread.run.split import Part
 
 
 class Merged(NamedTuple):
@@ -25,26 +25,40 @@ class Merged(NamedTuple):
     new_tags: tuple[str, ...]
 
 
-def merge_corrected(run: str | Path, corrected: Path, out: Path, *, overwrite: bool = False) -> Merged:
-    """Write the run's labels and a corrected export into one new table.
+def merge_corrected(
+    run: str | Path, corrected: Path, out: Path, *, images: str | Path | None = None, overwrite: bool = False
+) -> Merged:
+    """Write the run's labels, as its ``split.csv`` records them, and a corrected export into one new table.
 
     Args:
-        run: folder of the run, which says where its images and labels are.
+        run: folder of the run.
         corrected: what Label Studio exported.
         out: the table to write.
+        images: the folder of images, if it is no longer where training found it.
         overwrite: replace a table that is there; never one of those that are merged.
     """
-    data = RunFolder(run).read_json("config.json").get("data") or {}
-    if not data.get("images") or not data.get("labels"):
+    record = RunRecord.read(run)
+    if not record.has_files:
         raise TagspreadError(
             f"{run} was started from Python with its own data; read the export there with read_table, and merge."
         )
-    images, outside = Path(data["images"]), bool(data["table_options"].get("allow_outside"))
-    known = read_table(data["labels"], images, **data["table_options"])
-    new = read_table(corrected, images, allow_outside=outside)
-    if out.exists() and any(out.samefile(source) for source in (data["labels"], corrected)):
+    data = record.config.data
+    root = Path(images).absolute() if images is not None else record.root()
+    if root is None:
+        raise TagspreadError(
+            f"{run} was started from Python with a list of files; say which folder holds them all with @images.",
+            images=Blank("DIR"),
+        )
+    parts = [Part.LABELED, Part.APART, Part.HELD_OUT]
+    if data.test_labels is None:  # then all labels are of one table: those put aside to test on, and of broken files
+        parts += [Part.TEST, Part.OMITTED]
+    rows = record.split.rows(*parts)
+    known = record.table(rows[(record.split.y[rows] >= 0).any(axis=1)], root)
+    new = read_table(corrected, root, allow_outside=bool(data.table_options.get("allow_outside")))
+    sources = [corrected, *(Path(table) for table in (data.labels,) if table is not None)]
+    if out.exists() and any(source.exists() and out.samefile(source) for source in sources):
         raise TagspreadError(
             f"{out} is one of the tables to merge; give another file, so that nothing of yours is lost."
         )
-    replace(known, unlisted=-1).merge(new).write(out, images, overwrite=overwrite)
+    known.merge(new).write(out, root, overwrite=overwrite)
     return Merged(len(known), len(new), tuple(name for name in new.classes if name not in set(known.classes)))

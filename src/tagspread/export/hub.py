@@ -19,6 +19,7 @@ from tagspread.export.card import CARD, read_evaluation, write_card
 from tagspread.export.compare import generated
 from tagspread.predict.tagger import Tagger, load
 from tagspread.run.artefact import FILE, Artefact, file_digest
+from tagspread.run.config import RunConfig
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import settings_in_use
 
@@ -71,8 +72,8 @@ def _check_folder(target: Path, overwrite: bool) -> None:
 
 def _settings(run: Path) -> JsonObject:
     """Return the settings that had a part in the run, without the paths of the machine that it was trained on."""
-    folder = RunFolder(run)
-    settings = settings_in_use(folder.read_json("config.json").get("settings") or {}) if folder.is_run else {}
+    config = RunConfig.find(run)
+    settings = {} if config is None else settings_in_use(config.settings)
     return settings | {name: Path(str(settings[name])).name for name in ("method", "weights") if name in settings}
 
 

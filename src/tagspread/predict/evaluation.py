@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,9 @@ from tagspread.data.tables.read import options_for_run, read_table
 from tagspread.errors import Blank, TagspreadError
 from tagspread.predict.tagger import Tagger
 from tagspread.run.artefact import update_artefact
-from tagspread.run.fingerprints import DECIDING, KEY, in_common, remember
-from tagspread.run.folder import RunFolder
-from tagspread.train.again import count_trained, find_again, find_test_part
+from tagspread.run.config import RunConfig
+from tagspread.run.fingerprints import digest_files
+from tagspread.run.record import CHOSEN_ON, RunRecord, chosen_on_digests, count_chosen_on
 from tagspread.train.decision import decide_on
 from tagspread.wording import counted
 
@@ -67,7 +67,7 @@ class Evaluation:
         decisions: OP, OR, OF1, CP, CR, CF1 at the tagger's thresholds.
         calibration_error: mean distance of the probabilities and the truth.
         absent: classes without a positive.
-        trained_on: images that the run was trained on with their labels, as far as its own table tells.
+        trained_on: images that the run was trained on with their labels; None if the run does not know.
         thresholds_chosen_on: images that the thresholds were chosen on; None if the run does not say which those are.
         classes: the figures of each class.
     """
@@ -81,7 +81,7 @@ class Evaluation:
     decisions: dict[str, float]
     calibration_error: float
     absent: list[str]
-    trained_on: int
+    trained_on: int | None
     thresholds_chosen_on: int | None
     classes: list[ClassMetrics]
 
@@ -121,9 +121,8 @@ def evaluate(
     logits, errors = score_table(tagger, table, progress, mirror)
     good = np.array([not error for error in errors])
     unreadable = [f"{path}: {error}" for path, error in zip(table.paths, errors, strict=True) if error]
-    chosen_on = thresholds_chosen_on(tagger, table)
-    trained_on = _trained_on(tagger, table)
-    return measure(tagger, logits[good], y[good], unreadable, samples, trained_on=trained_on, chosen_on=chosen_on)
+    seen = count_seen(tagger, table)
+    return measure(tagger, logits[good], y[good], unreadable, samples, seen=seen)
 
 
 def decide_on_table(
@@ -141,15 +140,16 @@ def decide_on_table(
 
     Returns:
         What was written: thresholds, where they came from, calibration; ``["decision"]["trained_on"]`` of the images
-        were trained on with their labels, where a network is surer than anywhere else.
+        were trained on with their labels, where a network is surer than anywhere else (None if the run does not know).
     """
     Policy.parse(policy)
     table = read_table_for_run(tagger, labels, images, table_options)
     y = table.aligned(tagger.classes, str(labels))
-    trained_on = _trained_on(tagger, table)
+    record, digests = RunRecord.find(tagger.artefact.path), digest_files(table.paths)
+    trained_on = None if record is None else record.trained_on(digests)
     if trained_on == len(table):
         raise TagspreadError(
-            f"the run was trained on everything that {labels} names ({counted(trained_on, 'image')}), where it is "
+            f"the run was trained on everything that {labels} names ({counted(len(table), 'image')}), where it is "
             "surer than anywhere else; choose thresholds on other labeled images."
         )
     logits, errors = score_table(tagger, table, progress)
@@ -158,8 +158,7 @@ def decide_on_table(
     facts = decide_on(
         logits[good], y[good], tagger.classes, policy, source, calibrate=calibrate, min_positives=min_positives
     )
-    used = [path for path, fine in zip(table.paths, good, strict=True) if fine]
-    facts[KEY] = remember(used, DECIDING)
+    facts[CHOSEN_ON] = chosen_on_digests(digests[good])
     facts["decision"] |= {"trained_on": trained_on, "images": len(table)}
     update_artefact(tagger.artefact.path, lambda before: before | facts)
     return facts
@@ -173,14 +172,20 @@ def read_table_for_run(
 ) -> LabelTable:
     """Read a table for a run: its paths start from ``images``, by default the folder that the run was trained on."""
     if images is None:
-        images = _config(tagger, "data").get("images")
+        config = RunConfig.find(tagger.artefact.path)
+        images = None if config is None else config.data.images
         if images is None or not Path(images).is_dir():
             raise TagspreadError(
                 f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
             )
-    own = RunFolder(tagger.artefact.path).table_options
     given = GivenOptions.of(table_options).to_dict()
-    return read_table(labels, images, **options_for_run(Path(labels), own, given))
+    return read_table(labels, images, **options_for_run(Path(labels), own_table_options(tagger), given))
+
+
+def own_table_options(tagger: Tagger) -> JsonObject:
+    """Return how the run's own table was read, as far as it says so."""
+    config = RunConfig.find(tagger.artefact.path)
+    return {} if config is None else config.data.table_options
 
 
 def own_test_part(tagger: Tagger, images: str | Path | None = None) -> tuple[LabelTable, str]:
@@ -190,31 +195,24 @@ def own_test_part(tagger: Tagger, images: str | Path | None = None) -> tuple[Lab
         tagger: the run's.
         images: the folder of images, if it is no longer where training found it.
     """
-    moved = {} if images is None else {"images": str(images)}
-    return find_test_part(_config(tagger, "settings"), _config(tagger, "data") | moved, tagger.classes)
+    return RunRecord.read(tagger.artefact.path).test_table(images)
 
 
-def _config(tagger: Tagger, part: str) -> JsonObject:
-    """Return how a run was trained, or where its data came from, as far as it says so."""
-    folder = RunFolder(tagger.artefact.path)
-    return (folder.read_json("config.json").get(part) or {}) if folder.is_run else {}
+class Seen(NamedTuple):
+    """How many of some images a run has used for what; None if it does not know."""
+
+    trained_on: int | None = None
+    thresholds_chosen_on: int | None = None
 
 
-def thresholds_chosen_on(tagger: Tagger, table: LabelTable) -> int | None:
-    """Return how many of a table's images the run's thresholds were chosen on; None if it does not say."""
-    return in_common(tagger.artefact.facts.get(KEY), table.paths)
+UNKNOWN = Seen()
 
 
-def _trained_on(tagger: Tagger, table: LabelTable) -> int:
-    """Return how many of a table's images were trained on with their labels, as far as the run tells."""
-
-    def find_trained() -> LabelTable | None:
-        try:
-            return find_again(_config(tagger, "settings"), _config(tagger, "data"), tagger.classes).trained
-        except (TagspreadError, TypeError):
-            return None
-
-    return count_trained(tagger.artefact.facts, table.paths, find_trained)
+def count_seen(tagger: Tagger, table: LabelTable) -> Seen:
+    """Return how many of a table's images the run was trained on with their labels, or chose its thresholds on."""
+    record, digests = RunRecord.find(tagger.artefact.path), digest_files(table.paths)
+    trained_on = None if record is None else record.trained_on(digests)
+    return Seen(trained_on, count_chosen_on(tagger.artefact.facts, record, digests))
 
 
 def score_table(
@@ -242,8 +240,7 @@ def measure(
     y: np.ndarray,
     unreadable: Sequence[str] = (),
     samples: int = 1000,
-    trained_on: int = 0,
-    chosen_on: int | None = None,
+    seen: Seen = UNKNOWN,
 ) -> Evaluation:
     """Return the figures of logits that are already there."""
     if not (y >= 0).any():
@@ -266,8 +263,8 @@ def measure(
         decisions=multilabel_report(chosen, y),
         calibration_error=reliability(probabilities, y).error,
         absent=absent,
-        trained_on=trained_on,
-        thresholds_chosen_on=chosen_on,
+        trained_on=seen.trained_on,
+        thresholds_chosen_on=seen.thresholds_chosen_on,
         classes=_per_class(tagger, logits, chosen, y, samples),
     )
 

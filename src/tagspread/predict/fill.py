@@ -28,9 +28,9 @@ from tagspread.data.tables.layouts import DELIMITERS
 from tagspread.data.tables.options import TableOptions
 from tagspread.data.tables.read import options_for_run
 from tagspread.errors import TagspreadError
+from tagspread.predict.evaluation import own_table_options
 from tagspread.predict.tables import check_delimiter, check_output, in_one_motion
 from tagspread.predict.tagger import Tagger
-from tagspread.run.folder import RunFolder
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 
@@ -93,9 +93,7 @@ def fill_table(
     if out.exists() and out.samefile(table):
         raise TagspreadError(f"{out} is the table itself; give another file, so that nothing of yours is lost.")
     given = GivenOptions.of(options).to_dict()
-    read = _read(
-        table, images, TableOptions(**options_for_run(table, RunFolder(tagger.artefact.path).table_options, given))
-    )
+    read = _read(table, images, TableOptions(**options_for_run(table, own_table_options(tagger), given)))
     if read.columns.tags is not None:
         _check_tags(table, read, tagger.classes)
     filled, columns = _columns(tagger, read)

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.read import options_for_run, read_table
 from tagspread.errors import Blank, TagspreadError
 from tagspread.report.summary import Missing, RunSummary
-from tagspread.train.again import PUT_ASIDE, TEST_TABLE, Again, count_trained, find_again, read_for_run
+from tagspread.run import split
+from tagspread.run.record import RunRecord
 
 GIVEN = "images you gave"
 
@@ -25,14 +29,12 @@ class Part:
         words: what they are called on the page, such as "test images".
         fair: whether the tagger has not seen their labels.
         root: the folder that their names are shown from.
-        trained_on: how many of images the user gave were trained on, as far as that is known.
     """
 
     table: LabelTable
     words: str
     fair: bool
     root: Path
-    trained_on: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,11 @@ class LabeledImages:
     """What is labeled.
 
     Attributes:
-        trained: images that were trained on with their labels; None if they cannot be found.
+        trained_y: labels of the images that were trained on with them; None if the run does not say.
         part: the images to look at; None if there are none.
     """
 
-    trained: LabelTable | None
+    trained_y: np.ndarray | None
     part: Part | None
 
 
@@ -56,57 +58,57 @@ def find_labeled(
     show_images: bool = True,
     table_options: GivenOptions | Mapping[str, Any] | None = None,
 ) -> LabeledImages:
-    """Find a run's labeled images again; what cannot be found is added to ``summary.missing``.
+    """Return a run's labeled images, from its record; what cannot be found is added to ``summary.missing``.
 
     Args:
         summary: the run.
-        labels: a table to judge by, instead of the run's own test table.
-        images: the folder that its paths start from; by default the run's own.
-        show_images: also open the images, where that matters for how training sorted them.
+        labels: a table to judge by, instead of the run's own test images.
+        images: the folder that its paths start from, or that the run's own images have been moved to.
+        show_images: also choose images to look at.
         table_options: how to read the table, if not as the run reads its own.
     """
-    root = images or summary.data.get("images")
+    root = images or summary.data.images
     if labels is not None and (root is None or not Path(root).is_dir()):
         raise TagspreadError(
             f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
         )
     if not summary.classes:
         return LabeledImages(None, None)
-    try:
-        again = find_again(summary.settings, summary.data, summary.classes, show_images=show_images)
-        trained = again.trained
-    except TagspreadError as error:
-        trained = None
-        summary.missing.append(Missing("How often each tag is labeled", error.on_command_line.rstrip(".")))
-        if show_images and labels is None:
-            why = "its images cannot be found again; name some with --labels FILE and --images DIR"
-            summary.missing.append(Missing("How good each tag is, and example images", why))
+    trained_y, record = None, summary.record
+    if record is None:
+        summary.missing.append(Missing("How often each tag is labeled", f"the run has no {split.FILE}"))
+    else:
+        trained_y = record.split.y[record.split.rows(split.Part.LABELED)]
+    if not show_images:
+        return LabeledImages(trained_y, None)
     if labels is not None:
         given = GivenOptions.of(table_options).to_dict()
-        table = read_for_run(Path(labels), Path(str(root)), summary.data, summary.classes, given)
-        seen = count_trained({} if summary.artefact is None else summary.artefact.facts, table.paths, lambda: trained)
-        return LabeledImages(trained, Part(table, GIVEN, True, Path(str(root)), seen))
-    if trained is None or not show_images:
-        return LabeledImages(trained, None)
-    return LabeledImages(trained, _fairest(summary, again))
+        options = options_for_run(Path(labels), summary.data.table_options, given)
+        table = read_table(labels, Path(str(root)), **options)
+        table = LabelTable(table.paths, summary.classes, table.aligned(summary.classes, str(labels)))
+        return LabeledImages(trained_y, Part(table, GIVEN, True, Path(str(root))))
+    try:
+        part = None if record is None else _fairest(summary, record, images)
+    except TagspreadError as error:
+        why = f"{error.on_command_line.rstrip('.')}; or name other images with --labels FILE and --images DIR"
+        summary.missing.append(Missing("How good each tag is, and example images", why))
+        part = None
+    return LabeledImages(trained_y, part)
 
 
-def _fairest(summary: RunSummary, again: Again) -> Part | None:
+def _fairest(summary: RunSummary, record: RunRecord, images: str | Path | None) -> Part:
     """Return the images that show best how good the tagger is: test, held out, or else those it was trained on."""
-    root, own = Path(summary.data["images"]), summary.data.get("test_labels")
-    table, problem = again
-    if own:
-        try:
-            return Part(read_for_run(Path(own), root, summary.data, summary.classes), TEST_TABLE, True, root)
-        except TagspreadError as error:
-            summary.missing.append(
-                Missing("How good each tag is, and example images", error.on_command_line.rstrip("."))
-            )
-            return None
-    if len(problem.test):
-        return Part(table.select(problem.test), PUT_ASIDE, True, root)
-    if len(problem.held_out):
-        return Part(table.select(problem.held_out), "images that were held out to choose by", True, root)
+    root = record.root(images) or Path()
+    if len(rows := record.split.rows(split.Part.TEST)):
+        return Part(record.table(rows, images), record.test_words, True, root)
+    if len(rows := record.split.rows(split.Part.HELD_OUT)):
+        return Part(record.table(rows, images), "images that were held out to choose by", True, root)
+    part = Part(
+        record.table(record.split.rows(split.Part.LABELED), images),
+        "labeled images, which it was trained on",
+        False,
+        root,
+    )
     why = "no image was kept to test on; train with --test-labels or --test-share, or give --labels FILE"
     summary.missing.append(Missing("How good each tag is", why))
-    return Part(table.select(problem.labeled), "labeled images, which it was trained on", False, root)
+    return part

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from markupsafe import Markup
 
 from tagspread._version import __version__
 from tagspread.aliases import Progress
 from tagspread.core.bootstrap import FEWEST
 from tagspread.data.tables.given_options import GivenOptions
-from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import Both, TagspreadError
 from tagspread.predict.tables import check_output, in_one_motion
 from tagspread.predict.tagger import load
@@ -71,7 +71,7 @@ def write_report(
         run: the run's folder.
         out: a new file ending in ``.html``; else ``report.html`` in the run's folder, where an older one is replaced.
         labels: a table of labeled images to judge by, instead of the run's own test images.
-        images: the folder that its paths start from.
+        images: the folder that its paths start from, or the run's own folder of images, if it was moved.
         table_options: how to read the table, see :func:`~tagspread.data.tables.read.read_table`; by default as
             the run's own.
         show_images: let the tagger look at images and show some; else only what the folder tells by itself.
@@ -105,19 +105,19 @@ def write_report(
             summary.missing.append(
                 Missing("How good each tag is, and example images", error.on_command_line.rstrip("."))
             )
-    text = _render(_content(summary, scored, labeled.trained))
+    text = _render(_content(summary, scored, labeled.trained_y))
     with in_one_motion(file) as opened:
         opened.write(text.encode("utf-8", "replace"))
     return Written(file, summary.missing)
 
 
-def _content(summary: RunSummary, scored: ScoredPart | None, trained: LabelTable | None) -> dict[str, object]:
+def _content(summary: RunSummary, scored: ScoredPart | None, trained_y: np.ndarray | None) -> dict[str, object]:
     """Return everything the page is made from."""
-    rows = class_rows(summary, None if trained is None else trained.y, scored)
+    rows = class_rows(summary, trained_y, scored)
     return {
         "title": summary.path.resolve().name,
         "byline": _byline(summary),
-        "tiles": tiles(summary, scored, None if trained is None else len(trained)),
+        "tiles": tiles(summary, scored, None if trained_y is None else len(trained_y)),
         "sentences": sentences(summary, scored, rows),
         "notes": notes(summary, scored, rows),
         "missing": summary.missing,
@@ -135,7 +135,7 @@ def _content(summary: RunSummary, scored: ScoredPart | None, trained: LabelTable
         "linked": {panel.row.place for panel in panels},
         "decision": {} if summary.artefact is None else summary.artefact.facts.get("decision", {}),
         "settings": [(name, setting(value)) for name, value in settings_in_use(summary.settings).items()],
-        "data": [(name, setting(value)) for name, value in summary.data.items() if value],
+        "data": [(name, setting(value)) for name, value in summary.data.to_dict().items()],
         "version": __version__,
         "trained_with": summary.version,
     }

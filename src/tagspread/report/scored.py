@@ -17,7 +17,7 @@ from PIL import ExifTags, Image
 from tagspread.aliases import Progress
 from tagspread.core.calibration import Reliability, reliability
 from tagspread.data.images.decode import decode
-from tagspread.predict.evaluation import Evaluation, measure, score_table, thresholds_chosen_on
+from tagspread.predict.evaluation import Evaluation, count_seen, measure, score_table
 from tagspread.predict.tagger import Tagger
 from tagspread.report.labeled import Part
 
@@ -72,9 +72,7 @@ def score_part(tagger: Tagger, part: Part, progress: Progress | None = None) -> 
     unreadable = [f"{path}: {error}" for path, error in zip(part.table.paths, errors, strict=True) if error]
     part = replace(part, table=part.table.select(good))
     probabilities = tagger.calibration.probabilities(logits[good])
-    measured = measure(
-        tagger, logits[good], part.table.y, unreadable, chosen_on=thresholds_chosen_on(tagger, part.table)
-    )
+    measured = measure(tagger, logits[good], part.table.y, unreadable, seen=count_seen(tagger, part.table))
     return ScoredPart(part, unreadable, probabilities, measured, reliability(probabilities, part.table.y))
 
 

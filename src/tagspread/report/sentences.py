@@ -190,8 +190,10 @@ def _about_images(summary: RunSummary, scored: ScoredPart) -> list[str]:
         said.append("Images and histograms are of images the tagger was trained on: it looks better there.")
     elif found.absent:
         said.append(f"On none of these images, so left out of the mean: {_names(found.absent)}.")
-    if scored.part.trained_on:
-        said.append(f"{scored.part.trained_on:,} of these images were trained on, so the figures flatter.")
+    if scored.part.words == GIVEN and found.trained_on is None:
+        said.append("The run does not know whether it was trained on any of these images.")
+    if scored.part.fair and found.trained_on:
+        said.append(f"{found.trained_on:,} of these images were trained on, so the figures flatter.")
     if scored.part.fair and found.thresholds_chosen_on:
         said.append(
             f"The thresholds were chosen on {found.thresholds_chosen_on:,} of these {found.images:,} images, so "

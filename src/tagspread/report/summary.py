@@ -16,7 +16,10 @@ from safetensors import SafetensorError, safe_open
 from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
 from tagspread.run.artefact import FILE, Artefact, read_artefact
+from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
+from tagspread.run.record import RunRecord
+from tagspread.run.split import FILE as SPLIT
 
 
 class Missing(NamedTuple):
@@ -53,7 +56,8 @@ class RunSummary:
         path: the folder.
         version: the tagspread that trained.
         settings: how it was trained.
-        data: where the data came from; empty if it was started from Python with its own data.
+        data: where the data came from.
+        record: which image was used for what; None if the run does not say.
         log: a line of figures per epoch, or per round of fitting the head.
         metrics: the figures at the end; empty if training has not finished.
         artefact: tags, thresholds and calibration; None if training has not finished.
@@ -64,11 +68,12 @@ class RunSummary:
     path: Path
     version: str
     settings: JsonObject
-    data: JsonObject
+    data: DataSource
     log: list[JsonObject]
     metrics: JsonObject
     artefact: Artefact | None
     unlabeled: Unlabeled | None
+    record: RunRecord | None = None
     missing: list[Missing] = field(default_factory=list)
 
     @property
@@ -92,7 +97,7 @@ def summarize_run(run: str | Path) -> RunSummary:
     folder = RunFolder(run)
     if not folder.path.is_dir():
         raise TagspreadError(f"there is no folder {folder.path}; give the folder of a run.")
-    config, missing = folder.read_json("config.json"), list[Missing]()
+    config, missing = RunConfig.read(folder.path), list[Missing]()
     finished = any((folder.path / name).exists() for name in (FILE, "metrics.json"))
     if not finished:
         missing.append(Missing("Everything about single tags", f"the run has no {FILE}: training has not finished"))
@@ -103,13 +108,25 @@ def summarize_run(run: str | Path) -> RunSummary:
             unlabeled = _read_unlabeled(folder.checkpoint, len(artefact.classes))
         except TagspreadError as error:
             missing.append(Missing("What the untagged images were taken for", str(error)))
-    try:
-        settings, data = dict(config["settings"]), dict(config.get("data") or {})
-    except (KeyError, TypeError, ValueError):
-        raise TagspreadError(f"{folder.path / 'config.json'} is damaged: it has no settings of a run.") from None
+    record = RunRecord.find(folder.path)
+    if artefact is not None and record is not None and record.split.classes != artefact.classes:
+        raise TagspreadError(
+            f"{folder.path / SPLIT} has other classes than {FILE}; one of them was changed: put it back."
+        )
     metrics = folder.read_json("metrics.json") if (folder.path / "metrics.json").exists() else {}
     log = _read_log(folder.path / "log.jsonl")
-    return RunSummary(folder.path, str(config["tagspread"]), settings, data, log, metrics, artefact, unlabeled, missing)
+    return RunSummary(
+        folder.path,
+        config.version,
+        config.settings,
+        config.data,
+        log,
+        metrics,
+        artefact,
+        unlabeled,
+        record,
+        missing,
+    )
 
 
 def _read_log(file: Path) -> list[JsonObject]:

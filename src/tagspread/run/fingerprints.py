@@ -1,60 +1,66 @@
-"""Which images thresholds and calibration were chosen on: on those very images the figures flatter.
-
-A run remembers them by fingerprints of the files, so that they are known again wherever they lie and whatever they are
-called. Of many images the smallest fingerprints are kept, which are as good as drawn at random: below the largest of
-them nothing is missing, so the share that other images have in common with them can be told.
-"""
+"""Digests by which a run recognizes its images wherever they lie and whatever they are called."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
+from tagspread.data.images.store import Store
 from tagspread.run.artefact import file_digest
 
-KEY = "chosen_on_images"  # in labels.json
-TRAINED_KEY = "trained_on_images"  # the same of those that were trained on with their labels
-MOST = 1000
 DIGITS = 16
-TRAINING, DECIDING = "train", "thresholds"
+NONE = b""  # the digest of what cannot be read
+AT_ONCE = 64  # files or items that a thread takes on together
+BATCH = 1024  # items that are fetched together
+Digests: TypeAlias = npt.NDArray[np.bytes_]  # hex digits; empty for what cannot be read
 
 
-def remember(files: Iterable[str | Path], by: str) -> dict[str, Any] | None:
-    """Return what ``labels.json`` keeps of the images that thresholds were chosen on; None if they are no files.
+def digest_files(files: Sequence[str | Path]) -> Digests:
+    """Return the first 16 hex digits of the SHA-256 of each file's bytes, computed in threads."""
+    return _in_threads(lambda rows: [_file(files[row]) for row in rows], len(files))
 
-    Args:
-        files: the images.
-        by: the command that chose: ``train`` knows that their labels were not trained on, ``thresholds`` does not.
+
+def digest_items(store: Store) -> Digests:
+    """Return the same for the items of a store, by their pixels, for images that have no files."""
+    digests = [np.empty(0, f"S{DIGITS}")]
+    for at in range(0, len(store), BATCH):
+        items = store.batch(np.arange(at, min(at + BATCH, len(store)))).cpu().numpy()
+        digests.append(_in_threads(partial(_pixels, items), len(items)))
+    return np.concatenate(digests)
+
+
+def in_common(digests: Digests, known: Digests) -> int:
+    """Return how many of some images are among others.
+
+    >>> in_common(np.array([b"a", b"a", b"b", b""]), np.array([b"a", b"c", b""]))
+    2
     """
-    prints = [fingerprint(file) for file in files]
-    known = sorted({one for one in prints if one is not None})
-    if not known:
-        return None
-    return {"by": by, "complete": len(known) <= MOST, "fingerprints": known[:MOST]}
+    return int(np.isin(digests[digests != NONE], known).sum())
 
 
-def in_common(kept: dict[str, Any] | None, files: Sequence[str | Path]) -> int | None:
-    """Return how many of some images thresholds were chosen on; None if the run does not say.
-
-    Args:
-        kept: what :func:`remember` returned.
-        files: the images in question.
-    """
-    prints = kept.get("fingerprints") if isinstance(kept, dict) else None
-    if kept is None or not isinstance(prints, list) or not prints or not all(isinstance(one, str) for one in prints):
-        return None  # nothing, or not what remember() wrote
-    known, complete = set(prints), bool(kept.get("complete"))
-    within = [one for one in map(fingerprint, files) if one is not None and (complete or one <= max(known))]
-    if not within:
-        return 0
-    share = sum(one in known for one in within) / len(within)
-    return round(share * (len(within) if complete else len(files)))
-
-
-def fingerprint(file: str | Path) -> str | None:
-    """Return the beginning of the SHA-256 of a file; None if it cannot be read."""
+def _in_threads(digest: Callable[[range], list[bytes]], count: int) -> Digests:
+    pool = ThreadPoolExecutor(thread_name_prefix="tagspread-digest")
     try:
-        return file_digest(Path(file))[:DIGITS]
-    except OSError:
-        return None
+        parts = pool.map(digest, (range(at, min(at + AT_ONCE, count)) for at in range(0, count, AT_ONCE)))
+        return np.array([one for part in parts for one in part], f"S{DIGITS}")
+    finally:
+        pool.shutdown(cancel_futures=True)  # so that Ctrl-C need not wait for all files
+
+
+def _file(file: str | Path) -> bytes:
+    path = Path(file)
+    try:
+        return file_digest(path)[:DIGITS].encode() if path.is_file() else NONE  # reading a pipe would never end
+    except (OSError, ValueError):  # ValueError: a path with a null character
+        return NONE
+
+
+def _pixels(items: npt.NDArray[np.generic], rows: range) -> list[bytes]:
+    return [hashlib.sha256(items[row].tobytes()).hexdigest()[:DIGITS].encode() for row in rows]

@@ -8,7 +8,7 @@ import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -19,6 +19,7 @@ from tagspread.errors import Both, TagspreadError
 PREVIOUS = "previous"
 OURS = (
     "config.json",
+    "split.csv",
     "log.jsonl",
     "metrics.json",
     "labels.json",
@@ -31,6 +32,16 @@ OURS = (
     "checkpoint/state.safetensors",
     "checkpoint/state.writing",
 )
+
+
+class _Lines:
+    """Ends the lines of a ``csv.writer`` with a line feed alone."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, line: str) -> None:
+        self._file.write(line.removesuffix("\r\n") + "\n")
 
 
 class RunFolder:
@@ -73,12 +84,6 @@ class RunFolder:
                 f"{self.path} has {free / 1e9:.1f} GB free but the run needs about {bytes_needed / 1e9:.1f} GB "
                 "for its checkpoints and models; make room or give another folder."
             )
-
-    @property
-    def table_options(self) -> dict[str, Any]:
-        """How the run's own table was read, as far as it says so."""
-        data = (self.read_json("config.json").get("data") or {}) if self.is_run else {}
-        return data.get("table_options") or {}
 
     @property
     def _resume(self) -> Both:
@@ -146,7 +151,7 @@ class RunFolder:
         fresh = self.path / (name + ".writing")
         try:
             with fresh.open("w", newline="", encoding="utf-8", errors="surrogateescape") as opened:
-                writer = csv.writer(opened, lineterminator="\n")
+                writer = csv.writer(_Lines(opened), lineterminator="\r\n")  # which quotes cells that hold either
                 writer.writerow(header)
                 writer.writerows(lines)
             fresh.replace(self.path / name)

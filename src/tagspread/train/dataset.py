@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ class Dataset:
         oracle: the unlabeled set's true labels, for experiments that measure pseudo-labels; nothing is ever trained on
             them.
         identity: by what a checkpoint recognizes the data, where the store does not tell.
+        root: the folder of images, where there is one; files below it are recognized wherever the folder lies.
     """
 
     store: Store
@@ -53,6 +55,7 @@ class Dataset:
     apart: np.ndarray = field(default_factory=_no_rows)
     oracle: np.ndarray | None = None
     identity: str | None = None
+    root: Path | None = None
 
     def __post_init__(self) -> None:
         y = as_labels("labels", self.y).numpy()
@@ -88,6 +91,13 @@ class Dataset:
     def name(self, row: int) -> str:
         """Return what to call an item."""
         return str(self.names[row]) if len(self.names) else f"number {row}"
+
+    def recorded_names(self) -> list[str]:
+        """Return what each item is called in the run's ``split.csv``: files below the root by their path from there."""
+        if not len(self.files):
+            return [self.name(row) for row in range(len(self.store))]
+        root = None if self.root is None else self.root.absolute()
+        return [_recorded_name(str(file.absolute()), root) for file in self.files]
 
     def check_trainable(self, needs_unlabeled: bool) -> list[str]:
         """Raise if nothing can be learnt; return what a person should know before it starts."""
@@ -147,7 +157,8 @@ class Dataset:
         digest = hashlib.sha256()
         for part in (self.labeled, self.unlabeled, self.test, self.held_out, self.y[self.labeled], self.y[self.test]):
             digest.update(np.ascontiguousarray(part).tobytes())
-        words = "\0".join((*self.classes, "", *map(str, self.names), str(self.store.shape)))
+        names = map(str, self.names) if self.root is None else self.recorded_names()  # a folder may be moved
+        words = "\0".join((*self.classes, "", *names, str(self.store.shape)))
         digest.update(words.encode("utf-8", "surrogateescape"))  # names of files need not be UTF-8
         self.hash_images(digest)
         return digest.hexdigest()[:16]
@@ -165,6 +176,13 @@ class Dataset:
             rows = np.unique(np.linspace(0, len(rows) - 1, 64).astype(np.int64))
         for at in range(0, len(rows), 1024):
             digest.update(self.store.batch(rows[at : at + 1024]).cpu().numpy().tobytes())
+
+
+def _recorded_name(file: str, root: Path | None) -> str:
+    above = f"{root}{os.sep}"
+    if root is None or not file.startswith(above) or ".." in Path(file).parts:
+        return file
+    return file.removeprefix(above).replace(os.sep, "/")
 
 
 def _mark(file: Path, times: bool) -> tuple[int, int] | None:

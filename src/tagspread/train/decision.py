@@ -20,7 +20,8 @@ from torch import Tensor
 from tagspread.core.calibration import Calibration, Reliability, crossfitted, fit_calibration, reliability
 from tagspread.core.decision import Decision, choose_thresholds, decide
 from tagspread.run.artefact import artefact_facts
-from tagspread.run.fingerprints import KEY, TRAINED_KEY, TRAINING, remember
+from tagspread.run.record import CHOSEN_ON, chosen_on_part
+from tagspread.run.split import Part
 from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
 from tagspread.vision.backbones import TagNet
@@ -44,8 +45,7 @@ def facts_of_run(
         logits_of: its logits of some rows of the dataset.
     """
     facts = artefact_facts(dataset.classes, config.to_dict(), network, dataset.store.shape, model)
-    facts |= decide_for_run(dataset, logits_of, config.method_options.get("priors"))
-    return facts | {TRAINED_KEY: remember([dataset.name(int(row)) for row in dataset.labeled], TRAINING)}
+    return facts | decide_for_run(dataset, logits_of, config.method_options.get("priors"))
 
 
 def decide_for_run(
@@ -59,9 +59,9 @@ def decide_for_run(
         priors: how often a class occurs in the unlabeled set, by name, where the user knows better than the labeled
             part does.
     """
-    rows, words = dataset.held_out, "held-out images"
+    rows, words, part = dataset.held_out, "held-out images", Part.HELD_OUT
     if not len(rows):
-        rows, words = dataset.apart, "labeled images whose labels were not trained on"
+        rows, words, part = dataset.apart, "labeled images whose labels were not trained on", Part.APART
     y = dataset.y[rows]
     labeled = bool((y == 1).any() and (y == 0).any())
     if not labeled:
@@ -73,7 +73,7 @@ def decide_for_run(
         return _plain_cut(dataset, "nothing: the network's answers are not finite")
     if labeled:
         facts = decide_on(logits, y, dataset.classes, "f1", f"{len(rows):,} {words}")
-        return facts | {KEY: remember([dataset.name(int(row)) for row in rows], TRAINING)}
+        return facts | {CHOSEN_ON: chosen_on_part(part)}
     calibration = Calibration.identity(len(dataset.classes))
     shares = _proportions(dataset, priors or {})
     decision = choose_thresholds(calibration.probabilities(logits), policy="match", proportions=shares)
@@ -157,7 +157,7 @@ def _facts(
         return [classes[k] for k in places]
 
     return {
-        KEY: None,
+        CHOSEN_ON: None,
         "thresholds": [None if math.isinf(cut) else cut for cut in decision.thresholds.tolist()],
         "decision": {
             "policy": decision.policy,

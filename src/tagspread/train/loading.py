@@ -58,7 +58,8 @@ def dataset_from_folder(
             f"none of the {len(train):,} images that {labels} names can be read (the first is {broken[0].path}: "
             f"{broken[0].reason}); paths in it start from {folder}."
         )
-    return _sorted_into_parts(store, y, train.classes, part, [*paths, *unlabeled], broken, watcher)
+    files = [*paths, *unlabeled]
+    return _sorted_into_parts(store, y, train.classes, part, files, broken, watcher, root=folder)
 
 
 def dataset_from_arrays(
@@ -106,7 +107,7 @@ def dataset_from_arrays(
         return _sorted_into_parts(TensorStore(pixels, device), y, names, part, (), [], watcher)
     if not all(isinstance(path, str | Path) for path in images):
         raise TagspreadError("images is neither a folder, nor a list of files, nor a numpy array of uint8 images.")
-    paths = [Path(path) for path in (*images, *(() if test_images is None else test_images))]
+    paths = [Path(path).absolute() for path in (*images, *(() if test_images is None else test_images))]
     _check_apart(paths, y, part)
     store, broken = open_store(paths, size, device, cache=cache, progress=watcher.decoding)
     return _sorted_into_parts(store, y, names, part, paths, broken, watcher)
@@ -179,6 +180,7 @@ def _sorted_into_parts(
     paths: Sequence[Path],
     broken: list[Broken],
     watcher: Watcher,
+    root: Path | None = None,
 ) -> Dataset:
     """Leave out the broken images, by name; what is known is labeled, the rest is the unlabeled set."""
     good = np.ones(len(y), dtype=bool)
@@ -197,4 +199,5 @@ def _sorted_into_parts(
         test=rows[good & known & (part == TEST)],
         names=[str(path) for path in paths],
         files=paths,
+        root=root,
     )

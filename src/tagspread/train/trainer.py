@@ -16,7 +16,9 @@ from tagspread.errors import Blank, TagspreadError
 from tagspread.linear.rounds import Settings
 from tagspread.progress import Watcher
 from tagspread.run.artefact import is_whole
+from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
+from tagspread.run.split import has_split, write_split
 from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
 from tagspread.train.experiment import Experiment
@@ -28,6 +30,7 @@ from tagspread.train.head_mode import train_head
 from tagspread.train.interrupts import Interrupted
 from tagspread.train.loop import train_loop
 from tagspread.train.preflight import SeededBackbone, prepare
+from tagspread.train.record import check_same_data, split_of
 from tagspread.train.training import Training
 
 ALREADY = "{} is already finished; nothing was changed."
@@ -95,7 +98,7 @@ class RunOptions:
     tensorboard: bool = False
     cache: Path | None = None
     after: Path | None = None
-    about: dict[str, Any] | None = None
+    about: DataSource | None = None
 
 
 def run_training(
@@ -144,10 +147,13 @@ def run_training(
 def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher: Watcher) -> Run:
     """Start or resume, train, and write the results."""
     network, config = experiment.network, experiment.config
-    if not options.resume:
+    if options.resume:
+        check_same_data(folder, experiment.dataset)
+    else:
         folder.create(options.overwrite, bytes_needed=13 * _size_in_bytes(network))
-        facts = {"settings": config.to_dict(), "data": options.about or {}, "keep_better": options.keep_better}
-        folder.write_json("config.json", {"tagspread": __version__, **facts})
+        data = options.about or DataSource()
+        RunConfig(__version__, config.to_dict(), data, options.keep_better).write(folder)
+        write_split(folder, split_of(experiment.dataset))
         for note in experiment.notes:
             watcher.note(f"note: {note}")
 
@@ -156,16 +162,18 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
     recorder = RunRecorder(folder, network, training, options.tensorboard)
     if options.resume:
         training.resume()
+        if not has_split(folder.path):  # the checkpoint is of these data, as has just been found
+            write_split(folder, split_of(experiment.dataset))
         if (done := finished_run(folder.path)) is not None:
             watcher.note(ALREADY.format(folder.path))
             return done
-        keep_better = options.keep_better or bool(folder.read_json("config.json").get("keep_better"))
+        keep_better = options.keep_better or RunConfig.read(folder.path).keep_better
     else:
         keep_better = options.keep_better
         if views is not None:
             train_head(training, views, watcher, labeled_only=recorder.labeled_only)
             settings = training.experiment.config.to_dict()
-            folder.write_json("config.json", folder.read_json("config.json") | {"settings": settings})
+            replace(RunConfig.read(folder.path), settings=settings).write(folder)
         elif config.start == "fitted_head":
             _fit_first_head(training, recorder, watcher)
         if options.after is not None:
@@ -173,7 +181,7 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
         training.save()
 
     train_loop(training, watcher, recorder)
-    images = (options.about or {}).get("images")
+    images = None if options.about is None else options.about.images
     metrics = finalize(experiment, training, folder, keep_better=keep_better, images=images)
     folder.forget_previous()
     return Run(folder.path, metrics, training.history.log)
