@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from tagspread.aliases import SettingValues
-from tagspread.core.losses import WHAT_TARGETS_ARE, no_targets
+from tagspread.core.losses import WHAT_TARGETS_ARE, invalid_targets
 from tagspread.core.thresholds import class_counts
 from tagspread.errors import TagspreadError
 
@@ -183,7 +183,7 @@ def check_targets(method: Method, found: object, scores: Tensor) -> Targets:
                 f"{rule} returned targets whose {part} is {shape}; give a tensor of the scores' shape, "
                 f"{tuple(scores.shape)}."
             )
-    if bool((wrong := no_targets(found.labels)).any()):
+    if bool((wrong := invalid_targets(found.labels)).any()):
         value = found.labels[wrong][0].item()
         raise TagspreadError(f"{rule} returned targets that hold {value:g}; {WHAT_TARGETS_ARE}")
     if found.weight is not None and not bool((found.weight.isfinite() & (found.weight >= 0)).all()):
