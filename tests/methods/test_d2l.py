@@ -201,7 +201,7 @@ def test_the_copies_are_made_between_warm_up_and_unlabeled(small_problem, tiny, 
 @pytest.mark.parametrize(
     ("settings_", "words"),
     [
-        ({"head": "ml_decoder"}, "d2l brings a head of its own in place of a linear one; choose head 'linear'."),
+        ({"head": "ml_decoder"}, "d2l replaces the linear head by its own; set head to 'linear'."),
         ({"start": "fitted_head"}, "start is 'fitted_head', which fits a linear head, but the network has another"),
         ({"method_options": {"beta": 0}}, "beta is 0; give a number above 0."),
         ({"method_options": {"metric": "F1"}}, "metric is 'F1'; it must be one of 'fbeta', 'precision', 'recall'."),

@@ -318,7 +318,7 @@ def test_a_second_run_finds_the_features_of_the_first(small_problem, tiny, silen
 @pytest.mark.parametrize(
     ("settings_", "words"),
     [
-        ({"head": "ml_decoder"}, "drml brings a head of its own in place of a linear one; choose head 'linear'."),
+        ({"head": "ml_decoder"}, "drml replaces the linear head by its own; set head to 'linear'."),
         ({"start": "fitted_head"}, "start is 'fitted_head', which fits a linear head, but the network has another"),
         ({"method_options": {"moved": 1.5}}, "moved is 1.5; give a share from 0 to 1."),
         ({"method_options": {"moved": "all"}}, "moved is 'all'; give a share from 0 to 1."),
