@@ -9,7 +9,7 @@ from tagspread.errors import TagspreadError
 from tagspread.progress import Watcher
 
 
-def test_acceptance_13_cap_is_ahead_of_labeled_only_in_mean_over_seeds(tmp_path):
+def test_cap_is_ahead_of_labeled_only_in_mean_over_seeds(tmp_path):
     size = DemoSize(canvases=1200, test=400, warmup_epochs=25, epochs=6)
     gains = []
     for seed in range(3):

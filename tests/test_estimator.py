@@ -1,4 +1,4 @@
-"""The estimator: what scikit-learn promises its users, what is learnt, and every bad input by itself."""
+"""TagSpreadClassifier: the scikit-learn contract, what it learns, and each kind of bad input."""
 
 import pickle
 import warnings
@@ -89,7 +89,7 @@ def test_order_of_the_unlabeled_does_not_matter():
 
 
 def test_the_unlabeled_helps_where_it_shows_the_classes():
-    """Two clouds per class, hard to tell apart from a few rows in many directions, easy from many."""
+    """Two clusters per class in many dimensions: hard to separate from few rows, easy from many."""
     gains = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -106,7 +106,7 @@ def test_the_unlabeled_helps_where_it_shows_the_classes():
 def test_sparse_is_dense():
     x, given, _ = dataset()
     x[np.abs(x - 3) < 1] = 0
-    # one round: the last bit of a score may turn into another label, and that into other settings
+    # one round only: rounding in a score may change a label, and with it the chosen settings
     options: dict[str, Any] = {"standardize": False, "ridge": 0.1, "unlabeled_weight": 1.0, "max_rounds": 1}
     options["method"] = ts.get_method("cap")
     dense = TagSpreadClassifier(**options).fit(x, given)
@@ -118,7 +118,7 @@ def test_sparse_is_dense():
 
 
 def test_sparse_features_of_unequal_scale_are_brought_to_one():
-    """What is dense would be: the offset that is not taken off is learnt."""
+    """Sparse features give the same result as dense ones: the offset that is not subtracted is learned."""
     x, given, y = dataset()
     x = x * 10.0 ** np.arange(-3, -3 + x.shape[1])
     dense, thin = (TagSpreadClassifier().fit(kind(x), given) for kind in (np.asarray, sparse.csr_array))

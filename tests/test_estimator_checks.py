@@ -1,4 +1,4 @@
-"""The estimator under scikit-learn's own checks: which it fails, and why it must (docs/estimator.md lists them)."""
+"""TagSpreadClassifier under scikit-learn's checks: which it fails, and why (docs/estimator.md lists them)."""
 
 import warnings
 from pathlib import Path
@@ -26,7 +26,7 @@ EXPECTED = {
 
 
 class OfClassNumbers(TagSpreadClassifier):
-    """Reads a vector of class numbers as "is it the last one?", so that the same checks can run."""
+    """Read a vector of class numbers as "is it the last one?", so that the same checks can run."""
 
     def fit(self, X, Y, X_unlabeled=None):  # noqa: N803
         y = np.asarray(Y)
@@ -36,7 +36,7 @@ class OfClassNumbers(TagSpreadClassifier):
 
 def failed_checks(estimator):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # checks with one class warn, rightly
+        warnings.simplefilter("ignore")  # checks with one class warn, as they should
         results = check_estimator(estimator, expected_failed_checks=EXPECTED, on_fail=None, on_skip=None)
     return {result["check_name"] for result in results if result["status"] in ("failed", "xfail")}
 
@@ -46,7 +46,7 @@ def test_scikit_learns_checks():
 
 
 def test_what_the_labels_hid_from_the_checks_is_checked():
-    """With labels it can read it passes all but what one probability per yes/no question rules out."""
+    """With binary labels it passes all checks except those that exclude one probability per class."""
     allowed = {
         "check_estimator_sparse_array": ONE_COLUMN,
         "check_estimator_sparse_matrix": ONE_COLUMN,

@@ -1,7 +1,7 @@
-"""The main job on data that needs no download: a few tagged canvases of digits, many untagged ones.
+"""Demo without downloads: train on synthetic images of handwritten digits, few of them labeled.
 
-Labeled-only and CAP train on the same 5 % of labels, with the same network and settings; both are then measured on
-canvases made from handwriting that neither has seen.
+The labeled-only baseline and CAP are trained on the same 5 % of labels, with the same network and settings. Both are
+evaluated on images made from handwriting that neither has seen.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tagspread.train.trainer import Run, RunOptions, choose_device, run_training
 
 
 class DemoSize(NamedTuple):
-    """How much of everything."""
+    """Number of images and epochs."""
 
     canvases: int = 3000
     test: int = 1500
@@ -33,11 +33,11 @@ class DemoSize(NamedTuple):
     epochs: int = 10
 
 
-RUNS = {"asl": "labeled only", "cap": "CAP"}  # method, which is also the folder's name, and title
+RUNS = {"asl": "labeled only", "cap": "CAP"}  # method (also the name of the folder) and title
 
 
 def demo_dataset(size: DemoSize, seed: int) -> Dataset:
-    """Return digit canvases of which 5 % are labeled."""
+    """Return a data set of digit canvases, 5 % of them labeled."""
     train, test = digit_canvases(size.canvases, size.test, seed)
     labeled, total = size.canvases // 20, size.canvases
     y = np.concatenate([train.y, test.y])
@@ -53,13 +53,15 @@ def demo_dataset(size: DemoSize, seed: int) -> Dataset:
 
 
 def export_folder(folder: Path, size: DemoSize, seed: int) -> None:
-    """Write the canvases as a user would have them: images, ``labels.csv`` for the labeled part, ``test.csv``."""
+    """Write the canvases as a user would have them: images, ``labels.csv`` for the labeled ones, ``test.csv``."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise TagspreadError(f"--export-folder {folder} is not empty; give a new folder.")
     except OSError as error:
-        raise TagspreadError(f"--export-folder {folder} cannot be made ({error.strerror}); give another.") from None
+        raise TagspreadError(
+            f"--export-folder {folder} cannot be created ({error.strerror}); give another folder."
+        ) from None
     train, test = digit_canvases(size.canvases, size.test, seed)
     for part, canvases in (("train", train), ("test", test)):
         for i, image in enumerate(canvases.images):
@@ -70,10 +72,10 @@ def export_folder(folder: Path, size: DemoSize, seed: int) -> None:
 
 
 def _check_free(out: Path, overwrite: bool) -> None:
-    """Raise unless the two runs may go there: other people's files, and other runs, are not mixed with ours."""
+    """Raise unless the two runs can be written there, without mixing them with other files or runs."""
     folder = RunFolder(out)
     if folder.is_run:
-        raise TagspreadError(f"{out} holds another run; give another folder for the demo's two.")
+        raise TagspreadError(f"{out} holds another run; give another folder for the two runs of the demo.")
     if not out.is_dir() or any(file.name not in RUNS for file in out.iterdir()):
         folder.check_free(overwrite=False)
     for name in RUNS:
@@ -81,13 +83,13 @@ def _check_free(out: Path, overwrite: bool) -> None:
 
 
 def run_demo(out: Path, size: DemoSize, seed: int, watcher: Watcher, overwrite: bool = False) -> dict[str, Run]:
-    """Train labeled-only and CAP; return both runs, in folders below ``out``."""
+    """Train the labeled-only baseline and CAP; return both runs, in folders below ``out``."""
     _check_free(out, overwrite)
     dataset = demo_dataset(size, seed)
     watcher.note(
-        f"{len(dataset.labeled):,} canvases labeled, {len(dataset.unlabeled):,} unlabeled, {len(dataset.test):,} to "
-        f"test"
-        f". {len(CLASSES)} digits, the rarest on {(dataset.y[dataset.labeled] == 1).sum(0).min()} labeled canvases"
+        f"{len(dataset.labeled):,} labeled canvases, {len(dataset.unlabeled):,} unlabeled, {len(dataset.test):,} for "
+        f"testing. {len(CLASSES)} digits, the rarest on {(dataset.y[dataset.labeled] == 1).sum(0).min()} labeled "
+        "canvases"
     )
     runs = {}
     for method, title in RUNS.items():
@@ -118,5 +120,5 @@ def show_demo(runs: dict[str, Run], console: Console) -> None:
         )
     console.print(table)
     console.print(
-        f"the runs are in {', '.join(str(run.path) for run in runs.values())}", highlight=False, soft_wrap=True
+        f"The runs are in {', '.join(str(run.path) for run in runs.values())}", highlight=False, soft_wrap=True
     )

@@ -1,6 +1,6 @@
-"""What tagspread raises when it is given something it cannot work with.
+"""Error messages: the exception that tagspread raises for bad input, and helpers to word it.
 
-Every message says three things: what was found, where, and what to do about it.
+Every message states the value that was given, where it was found, and the remedy.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 
 class Blank(str):
-    """Stands for a value that is the user's to fill in, such as ``DIR``."""
+    """Placeholder for a value that the user fills in, such as ``DIR``."""
 
     __slots__ = ()
 
 
 class Both(NamedTuple):
-    """An option that Python and the command line write in ways of their own."""
+    """An option that is written differently in Python and on the command line."""
 
     python: str
     shell: str
@@ -28,8 +28,8 @@ class Both(NamedTuple):
 class TagspreadError(ValueError):
     """Bad input. The command line prints its message, without a traceback, and exits with code 2.
 
-    An option that is part of the remedy is written ``@name`` in the message, and its value is given beside it: so each
-    reader is told what to write where the mistake was made.
+    Where the remedy is an option, the message contains ``@name``, and the option's value is given as a keyword. Python
+    users then read the option in Python syntax, command-line users in shell syntax.
 
     >>> error = TagspreadError("too many columns; leave some out with @ignore.", ignore=["width", "by whom"])
     >>> print(error)
@@ -40,17 +40,21 @@ class TagspreadError(ValueError):
     Args:
         message: one sentence: what was found, where, what to do about it.
         options: the options named in it, by name; ``...`` where no value is meant.
+
+    Args:
+        message: one sentence: the value given, where it was found, and the remedy.
+        options: the options named in the message, by name; ``...`` for an option without a value.
     """
 
     def __init__(self, message: str, **options: object) -> None:
-        super().__init__(_spelt(message, options, _in_python))
-        self.on_command_line = _spelt(message, options, _in_shell)
+        super().__init__(_render(message, options, _in_python))
+        self.on_command_line = _render(message, options, _in_shell)
 
 
-def _spelt(message: str, options: dict[str, object], spell: Callable[[str, object], str]) -> str:
+def _render(message: str, options: dict[str, object], render: Callable[[str, object], str]) -> str:
     for name, value in options.items():
-        # a function, as the text to put in may hold backslashes
-        message = re.sub(rf"@{name}\b", lambda _, name=name, value=value: spell(name, value), message)  # type: ignore[misc]
+        # use a function as replacement, because a replacement text may contain backslashes
+        message = re.sub(rf"@{name}\b", lambda _, name=name, value=value: render(name, value), message)  # type: ignore[misc]
     return message
 
 
@@ -69,7 +73,7 @@ def _in_shell(name: str, value: object) -> str:
     if value is ... or value is True:
         return option
     if isinstance(value, list | tuple):
-        return " ".join(f"{option} {shlex.quote(str(one))}" for one in value)
+        return " ".join(f"{option} {shlex.quote(str(item))}" for item in value)
     return f"{option} {shlex.quote('' if value is None else str(value))}"
 
 
@@ -82,18 +86,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     ''
     """
     names = list(known)
-    lowered = {one.lower(): one for one in reversed(names)}  # the first of those that differ by case only
+    lowered = {name.lower(): name for name in reversed(names)}  # of names that differ by case only, the first
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    close = close or [lowered[one] for one in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)]
+    close = close or [lowered[key] for key in difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)]
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def check_choice(argument: str, value: str, choices: Iterable[str]) -> None:
-    """Raise unless ``value`` is one of ``choices``; the message lists them and names the closest.
+    """Raise unless ``value`` is one of ``choices``; the message lists them and suggests the closest one.
 
     >>> check_choice("absent", "skip", ["skip", "zero"])
     """
-    known = list(choices)
-    if value not in known:
-        listed = ", ".join(map(repr, known))
-        raise TagspreadError(f"{argument} is {value!r}; it must be one of {listed}.{did_you_mean(str(value), known)}")
+    options = list(choices)
+    if value not in options:
+        listed = ", ".join(map(repr, options))
+        raise TagspreadError(f"{argument} is {value!r}; it must be one of {listed}.{did_you_mean(str(value), options)}")

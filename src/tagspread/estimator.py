@@ -1,4 +1,4 @@
-"""The method on a feature matrix, as a scikit-learn estimator: embeddings, text, tables; no network, no GPU."""
+"""Scikit-learn estimator: semi-supervised multi-label classification on a feature matrix (embeddings, text, tables)."""
 
 from __future__ import annotations
 
@@ -29,41 +29,43 @@ NUMBERS = (np.float64, np.float32)
 
 
 class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Semi-supervised multi-label classifier: a few labeled rows, many unlabeled ones, several tags per row.
+    """Semi-supervised multi-label classifier: few labeled rows, many unlabeled rows, several labels per row.
 
-    Fits the labeled rows, scores the unlabeled set, lets the method label it (CAP by default), fits both, and again
-    until the labels stop moving. Penalty, reliable interval and weight of the unlabeled set are chosen by
-    cross-validation on the labeled rows; where the unlabeled set does not clearly help, it is left out
-    (``unlabeled_weight_`` is 0).
+    The classifier fits the labeled rows, scores the unlabeled rows, and lets the method label them (CAP by default). It
+    then fits both, and repeats until the pseudo-labels stop changing. It chooses the penalty, the reliable interval of
+    CAP and the weight of the unlabeled set by cross-validation on the labeled rows. If the unlabeled set does not
+    clearly help, it is not used (``unlabeled_weight_`` is 0).
 
     Args:
-        method: name of a method that labels from scores (``"cap"``; ``"bce"`` for the labeled rows alone), whose
-            settings are then chosen; or one made by :func:`tagspread.get_method`, which is taken as it is.
-        head: ``"linear"``, or ``"mlp"`` for a small hidden layer.
-        ridge: penalty on the weights, for features of unit variance; ``"auto"`` chooses it.
-        unlabeled_weight: importance of an unlabeled row beside a labeled one; 0 leaves the unlabeled set out,
-            ``"auto"`` chooses.
-        hidden: units of the hidden layer.
-        standardize: bring every feature to mean 0 and variance 1, as seen on all rows. Of sparse features nothing is
-            taken off, and where all rows have one length, as TF-IDF makes them, they are left as they are.
-        max_rounds: at most so many rounds with the unlabeled set.
-        tol: the rounds end when at most this share of the unlabeled set's labels still moves.
-        folds: of the cross-validation.
-        policy: what the decision thresholds are to be good for: ``f1``, ``fbeta:2``, ``precision:0.9`` or ``match``.
-        device: where the fitting is done, such as ``"cpu"`` or ``"cuda"``.
+        method: name of a method that labels from scores alone (``"cap"``, or ``"bce"`` for the labeled rows only); its
+            options are then chosen. A method object from :func:`tagspread.get_method` is used as it is.
+        head: ``"linear"`` for logistic regression, or ``"mlp"`` for one small hidden layer.
+        ridge: L2 penalty on the weights, for features of unit variance; ``"auto"`` chooses it.
+        unlabeled_weight: weight of an unlabeled row relative to a labeled one; 0 omits the unlabeled set, ``"auto"``
+            chooses it.
+        hidden: number of units of the hidden layer.
+        standardize: scale every feature to mean 0 and variance 1, measured on all rows. Sparse features are scaled but
+            not centered; if all sparse rows have the same length, as TF-IDF vectors do, features are not scaled
+            separately.
+        max_rounds: maximal number of rounds with the unlabeled set.
+        tol: stop when at most this share of the pseudo-labels changes.
+        folds: number of cross-validation folds.
+        policy: criterion for the decision thresholds: ``f1``, ``fbeta:2``, ``precision:0.9`` or ``match``.
+        device: device to fit on, such as ``"cpu"`` or ``"cuda"``.
         random_state: seed of the folds and of the hidden layer.
 
     Attributes:
-        classes_: the columns of ``Y``: their names if it is a data frame, else 0, 1, ...
-        thresholds_: probability from which :meth:`predict` calls a class present; chosen on rows out of their fold.
+        classes_: columns of ``Y``: their names if it is a data frame, otherwise 0, 1, ...
+        thresholds_: decision thresholds on the probabilities for :meth:`predict`, chosen on out-of-fold predictions.
         class_counts_: ``(positives, known)`` per class, of the labeled rows.
-        transduction_: the labels of the last fit, for the rows of ``X`` and then of ``X_unlabeled``; -1 took no part.
-        labeled_iter_: per row, 0 if it came with labels, else the round that last changed them; -1 if it got none.
-        settings_: what was chosen: method, penalties, weight of the unlabeled set; also ``ridge_`` and
+        transduction_: labels of the last fit, for the rows of ``X`` and then of ``X_unlabeled``; -1 was ignored.
+        labeled_iter_: per row, 0 if it was labeled in ``Y``, otherwise the round that last changed its pseudo-labels;
+            -1 if it got none.
+        settings_: the chosen method, penalties and weight of the unlabeled set; also ``ridge_`` and
             ``unlabeled_weight_``.
-        trials_: every setting that was tried, with its mean average precision on hidden rows.
-        layers_: weights and biases for features as they come; ``coef_`` and ``intercept_`` of a linear head.
-        log_: one entry per round with the unlabeled set; ``n_iter_`` of them.
+        trials_: all settings that were tried, with their mean average precision on held-out rows.
+        layers_: weights and biases for unscaled features; a linear head also has ``coef_`` and ``intercept_``.
+        log_: one entry per round with the unlabeled set; their number is ``n_iter_``.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 5))
@@ -103,12 +105,15 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, Y: Any, X_unlabeled: Any = None) -> TagSpreadClassifier:  # noqa: N803
-        """Learn from labeled and unlabeled rows.
+        """Fit the classifier on labeled and unlabeled_rows rows.
 
         Args:
             X: rows x features, dense or sparse.
-            Y: rows x classes of 1 (present), 0 (absent) and -1 (unknown); a row of -1 is unlabeled.
-            X_unlabeled: more unlabeled rows.
+            Y: rows x classes of 1 (present), 0 (absent) and -1 (unknown); a row of only -1 is unlabeled_rows.
+            X_unlabeled: more unlabeled_rows rows.
+
+        Returns:
+            The fitted classifier.
         """
         self._check_options()
         features = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS)
@@ -117,14 +122,14 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         head, device = make_head(self.head, self.hidden, seed), choose_device(self.device)
         scaling = Scaling.of([matrix for matrix, _ in pieces], standardize=self.standardize)
-        known, unlabeled = scaling.rows([(features, labels.known)], device), scaling.rows(pieces, device)
-        y = torch.from_numpy(labels.y[labels.known]).to(device)
+        labeled_rows, unlabeled_rows = scaling.rows([(features, labels.labeled)], device), scaling.rows(pieces, device)
+        y = torch.from_numpy(labels.y[labels.labeled]).to(device)
 
         methods, space = make_methods(self.method), make_search_space(self.ridge, self.unlabeled_weight)
         choice = search_settings(
-            known,
+            labeled_rows,
             y,
-            unlabeled,
+            unlabeled_rows,
             methods,
             head=head,
             classes=labels.names,
@@ -133,11 +138,11 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed=seed,
             max_rounds=self.max_rounds,
         )
-        start = probe(known, y, choice.settings.ridge, head)
+        start = probe(labeled_rows, y, choice.settings.ridge, head)
         fitted = spread(
-            known,
+            labeled_rows,
             y,
-            unlabeled,
+            unlabeled_rows,
             choice.settings,
             start,
             head=head,
@@ -147,12 +152,12 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
         self._label_type = labels.dtype
-        self.classes_, self.class_counts_ = labels.classes, class_counts(labels.y[labels.known])
+        self.classes_, self.class_counts_ = labels.classes, class_counts(labels.y[labels.labeled])
         self.layers_ = scaling.undo(fitted.layers)
         if len(self.layers_) == 1:
             self.coef_, self.intercept_ = self.layers_[0]
         self.log_, self.n_iter_ = fitted.log, len(fitted.log)
-        self.transduction_, self.labeled_iter_ = _transduction(labels, fitted, len(unlabeled))
+        self.transduction_, self.labeled_iter_ = _transduction(labels, fitted, len(unlabeled_rows))
         self.settings_, self.ridge_ = choice.settings, choice.settings.ridge
         self.unlabeled_weight_ = choice.settings.unlabeled_weight if self.log_ else 0.0
         self.trials_ = [trial.as_dict() for trial in choice.trials]
@@ -163,32 +168,33 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the log-odds of each class, rows x classes."""
         check_is_fitted(self)
         values = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, reset=False)
-        for place, (weight, bias) in enumerate(self.layers_):
-            values = (np.maximum(values, 0) if place else values) @ weight.T.astype(values.dtype)
+        for layer, (weight, bias) in enumerate(self.layers_):
+            values = (np.maximum(values, 0) if layer else values) @ weight.T.astype(values.dtype)
             values += bias.astype(values.dtype)
         result: np.ndarray = values
         return result
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Return the probability of each class, rows x classes; the classes do not exclude each other."""
+        """Return the probability of each class, rows x classes. Classes are not mutually exclusive."""
         probabilities: np.ndarray = expit(self.decision_function(X))
         return probabilities
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Return 1 where a class's probability reaches its threshold, else 0."""
+        """Return 1 where the probability of a class reaches its threshold, otherwise 0."""
         decisions: np.ndarray = decide(self.predict_proba(X), self.thresholds_)
         return decisions.astype(self._label_type, copy=False)
 
     def score(self, X: Any, y: Any) -> float:  # noqa: N803
-        """Return the mean average precision over what is known of ``y``; unlabeled rows say nothing.
+        """Return the mean average precision over the known labels of ``y``; unlabeled rows are ignored.
 
-        Other than most classifiers' accuracy: that every tag of a row be right is too much to ask.
+        Most classifiers return the accuracy. For several labels per row, accuracy would require all of them to be
+        correct.
         """
         scores = self.decision_function(X)
         labels = read_labels(y, len(scores), "score by")
-        numbered = np.array_equal(self.classes_, np.arange(len(self.classes_)))  # then nothing was named
-        if hasattr(y, "columns") and not numbered and list(labels.classes) != list(self.classes_):
-            raise TagspreadError("y has other columns than those learnt, or in another order; give y[model.classes_].")
+        unnamed = np.array_equal(self.classes_, np.arange(len(self.classes_)))  # fit got no column names
+        if hasattr(y, "columns") and not unnamed and list(labels.classes) != list(self.classes_):
+            raise TagspreadError("y has other columns than Y in fit, or in another order; give y[model.classes_].")
         return mean_average_precision(scores, labels.y)
 
     def _check_options(self) -> None:
@@ -198,12 +204,12 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Policy.parse(self.policy)
 
     def _thresholds(self, choice: SearchResult) -> np.ndarray:
-        """Return where to cut, chosen on labeled rows out of their fold; a class nobody has seen is never chosen."""
+        """Choose decision thresholds on out-of-fold predictions; a class without labeled positives gets ``inf``."""
         positives, _ = self.class_counts_
         if missing := [str(name) for name, count in zip(self.classes_, positives, strict=True) if not count]:
             warnings.warn(
                 f"no labeled row carries {', '.join(missing[:8])}{' ...' if len(missing) > 8 else ''}: such a class "
-                "cannot be learnt and is never predicted; label at least a few.",
+                "cannot be learned and is never predicted; label at least a few rows of it.",
                 UserWarning,
                 stacklevel=3,
             )
@@ -222,30 +228,30 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _more_rows(unlabeled: Any, features: Any, columns: Any) -> list[tuple[Any, np.ndarray]]:
-    """Return the rows of ``X_unlabeled``, if there are any, checked against ``X``."""
+    """Return the rows of ``X_unlabeled``, checked against ``X``; an empty list if there are none."""
     if unlabeled is None:
         return []
     checked = check_array(unlabeled, accept_sparse="csr", dtype=NUMBERS, input_name="X_unlabeled")
     if checked.shape[1] != features.shape[1]:
         raise TagspreadError(
-            f"X_unlabeled has {checked.shape[1]} features but X has {features.shape[1]}; give the same ones."
+            f"X_unlabeled has {checked.shape[1]} features but X has {features.shape[1]}; give the same features."
         )
     if columns is not None and list(getattr(unlabeled, "columns", columns)) != list(columns):
         raise TagspreadError("X_unlabeled has other columns than X, or in another order; give X_unlabeled[X.columns].")
     if isinstance(checked, np.ndarray) != isinstance(features, np.ndarray):
-        raise TagspreadError("one of X and X_unlabeled is sparse and the other is not; give both the same way.")
+        raise TagspreadError("one of X and X_unlabeled is sparse and the other is dense; give both in the same form.")
     return [(checked, np.arange(checked.shape[0]))]
 
 
 def _transduction(labels: Labels, fitted: Fitted, unlabeled: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the labels of the last fit and the round they come from, for the rows of ``X`` and ``X_unlabeled``."""
-    own, classes = labels.y.shape
-    rows = own + unlabeled - len(labels.unlabeled)
-    where = np.concatenate([labels.unlabeled, np.arange(own, rows)])
+    n_given, classes = labels.y.shape
+    rows = n_given + unlabeled - len(labels.unlabeled)
+    unlabeled_index = np.concatenate([labels.unlabeled, np.arange(n_given, rows)])
     targets = np.int8(-1) if fitted.targets is None else fitted.targets.labels.cpu().numpy()
-    found = np.full((rows, classes), -1, targets.dtype)
-    found[:own] = labels.y
-    found[where] = targets
+    transduction = np.full((rows, classes), -1, targets.dtype)
+    transduction[:n_given] = labels.y
+    transduction[unlabeled_index] = targets
     rounds = np.zeros(rows, np.int64)
-    rounds[where] = -1 if fitted.settled is None else fitted.settled.numpy()
-    return found, rounds
+    rounds[unlabeled_index] = -1 if fitted.settled is None else fitted.settled.numpy()
+    return transduction, rounds

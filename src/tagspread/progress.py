@@ -1,4 +1,4 @@
-"""What a person sees of a run: a moving line on a terminal, plain lines elsewhere, nothing if asked."""
+"""Progress output: a progress bar on a terminal, plain lines elsewhere, nothing if quiet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Rate(ProgressColumn):
 
 
 class Watcher:
-    """Is told what happens and shows it; never takes part in it."""
+    """Shows progress. It is told what happens and never affects it."""
 
     def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False)
@@ -34,7 +34,7 @@ class Watcher:
         self._bar: Any = None
 
     def note(self, text: str) -> None:
-        """Say something once."""
+        """Print a message."""
         if not self.quiet:
             (self._progress.console if self._progress else self.console).print(
                 text, highlight=False, markup=False, soft_wrap=True
@@ -49,15 +49,15 @@ class Watcher:
         self._show("tagging", done, total)
 
     def embedding(self, done: int, total: int) -> None:
-        """Show how many images the frozen network has looked at."""
-        self._show("looking", done, total)
+        """Show for how many images features are computed."""
+        self._show("computing features", done, total)
 
     def step(self, epoch: int, seen: int, total: int) -> None:
-        """Show how far the run is: images trained on, of all epochs."""
+        """Show how many images have been trained on, of all epochs."""
         self._show(f"training, epoch {epoch + 1}", seen, total)
 
     def epoch(self, line: JsonObject) -> None:
-        """Print the line of an epoch."""
+        """Print the metrics of an epoch."""
         self.note(epoch_line(line))
 
     def _show(self, what: str, done: int, total: int) -> None:
@@ -75,19 +75,19 @@ class Watcher:
             )
             self._progress.start()
             self._bar = self._progress.add_task(what, total=total)
-        if self._progress.tasks[0].total != total:  # another piece of work: its rate starts anew
+        if self._progress.tasks[0].total != total:  # another task: restart its rate
             self._progress.reset(self._bar, description=what, total=total)
         self._progress.update(self._bar, completed=done, description=what, total=total)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the progress bar."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
 
 
 def epoch_line(line: JsonObject) -> str:
-    """Return an epoch's figures in one line; people count from 1, ``log.jsonl`` from 0.
+    """Return the metrics of an epoch in one line; epochs are counted from 1 here and from 0 in ``log.jsonl``.
 
     >>> epoch_line({"epoch": 3, "stage": "main", "loss": 1.5, "test_map_raw": 0.5, "test_map_ema": 0.6, "seconds": 2.0,
     ...     "img_per_s": 900.0, "pseudo_positives": 12, "flips": 3})

@@ -1,12 +1,12 @@
-"""Numbers as people read them."""
+"""Number formatting for messages and reports."""
 
 from __future__ import annotations
 
-MINUS = "\u2212"  # as long as the plus; a hyphen is lost beside a digit
+MINUS = "\u2212"  # the minus sign is as wide as the plus; a hyphen is hard to see next to a digit
 
 
 def counted(number: int, what: str) -> str:
-    """Return a number of things.
+    """Return a number with its noun, in the plural unless it is 1.
 
     >>> counted(1, "image"), counted(1200, "image")
     ('1 image', '1,200 images')
@@ -15,7 +15,7 @@ def counted(number: int, what: str) -> str:
 
 
 def points(share: float) -> str:
-    """Return a difference of shares in hundredths, with a proper minus; what rounds to nothing has no sign.
+    """Return a difference of shares in percentage points, with a minus sign; a value that rounds to 0 has no sign.
 
     >>> points(0.0712), points(-0.0004), points(-0.004) == MINUS + "0.4"
     ('7.1', '0.0', True)

@@ -1,4 +1,4 @@
-"""Slow and literal: what the fast code is compared with."""
+"""Slow, literal reference implementations that the fast code is compared with."""
 
 from fractions import Fraction
 from math import floor
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def quota(keep, count, total, rows):
-    """floor(keep * count * rows / total) on exact decimals."""
+    """Return floor(keep * count * rows / total), computed on exact decimals."""
     return floor(Fraction(str(keep)) * Fraction(int(count), int(total)) * rows) if total else 0
 
 
@@ -29,6 +29,6 @@ def cat_targets(scores, positives, labeled, keep_pos=1.0, keep_neg=1.0):
 
 
 def asl(f, y, gamma_pos, gamma_neg, margin):
-    """The formula, on a probability, in double precision."""
+    """The ASL formula, applied to a probability, in double precision."""
     shifted = max(f - margin, 0.0)
     return -((1 - f) ** gamma_pos) * np.log(f) if y == 1 else -(shifted**gamma_neg) * np.log(1 - shifted)

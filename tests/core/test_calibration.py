@@ -13,7 +13,7 @@ RNG = np.random.default_rng(0)
 
 
 def drawn(rows=400, classes=3, slope=2.0, shift=-1.0, seed=0):
-    """Logits that are wrong by a known slope and shift, and labels drawn from what they should say."""
+    """Return logits distorted by a known slope and shift, and labels drawn from the true probabilities."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(rows, classes)) * 2
     p = 1 / (1 + np.exp(-(slope * logits + shift)))
@@ -21,7 +21,7 @@ def drawn(rows=400, classes=3, slope=2.0, shift=-1.0, seed=0):
 
 
 def likelihood_fit(z, label):
-    """The same fit by a general optimizer."""
+    """Fit the same parameters with a general optimizer."""
     known = label >= 0
     z, true = z[known], label[known] == 1
     p, n = true.sum(), (~true).sum()
@@ -62,9 +62,9 @@ def test_stays_finite_where_classes_are_told_apart_perfectly():
     found = fit_calibration(logits, (logits > 0).astype(int))
     assert np.isfinite(found.slope).all()
     assert 0.9 < found.probabilities([[5.0]])[0, 0] < 1
-    same = fit_calibration(np.full((20, 1), 3.0), (logits > 2).astype(int))  # scores that say nothing
+    same = fit_calibration(np.full((20, 1), 3.0), (logits > 2).astype(int))  # uninformative scores
     assert same.probabilities([[3.0]])[0, 0] == pytest.approx(0.3, abs=0.05)
-    backwards = fit_calibration(-logits, (logits > 0).astype(int))  # scores that are wrong: no order is turned round
+    backwards = fit_calibration(-logits, (logits > 0).astype(int))  # inverted scores: the slope never becomes negative
     assert (backwards.slope > 0).all()
     assert backwards.rare == (0,)
     np.testing.assert_allclose(backwards.probabilities(logits), 0.5)
@@ -110,7 +110,7 @@ def test_crossfitted_rows_have_no_part_in_their_own_fit():
     again = crossfitted(logits, changed, folds=5)
     np.testing.assert_array_equal(first[0], again[0])
     assert (first != again).any()
-    assert crossfitted(logits[:2, :1], [[1], [0]]).shape == (2, 1)  # too few to fit on: taken as they are
+    assert crossfitted(logits[:2, :1], [[1], [0]]).shape == (2, 1)  # too few to fit on: used unchanged
 
 
 def test_reliability_equals_scikit_learn():
@@ -135,7 +135,7 @@ def test_what_cannot_be_is_refused():
         fit_calibration([[0.1, 0.2]], [[1]])
     with pytest.raises(ValueError, match="holds NaN"):
         fit_calibration([[np.nan], [1.0]], [[1], [0]])
-    with pytest.raises(ValueError, match=r"go from 0.5 to 2.0"):
+    with pytest.raises(ValueError, match=r"range from 0.5 to 2.0"):
         reliability([[0.5], [2.0]], [[1], [0]])
     with pytest.raises(ValueError, match="bins is 0"):
         reliability([[0.5]], [[1]], bins=0)

@@ -1,4 +1,4 @@
-"""The paired difference against brute force: scikit-learn on every resampled data set, one by one."""
+"""Paired mAP difference, compared with brute force: scikit-learn on every bootstrap sample."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def noisy(seed=0, rows=30, classes=4):
     rng = np.random.default_rng(seed)
     y = (rng.random((rows, classes)) < 0.3).astype(np.int8)
     y[0], y[1] = 1, 0
-    return [(y + noise * rng.normal(size=y.shape)).round(1) for noise in (0.6, 1.2)], y  # rounded: ties
+    return [(y + noise * rng.normal(size=y.shape)).round(1) for noise in (0.6, 1.2)], y  # rounding makes ties
 
 
 @pytest.mark.parametrize("seed", [0, 3])

@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 @st.composite
 def labeled_scores(draw):
-    """Few distinct scores, so many ties; unknown entries; classes without a positive."""
+    """Draw few distinct scores (so many ties), unknown entries, and classes without a positive."""
     rows, classes = draw(st.integers(1, 12)), draw(st.integers(1, 3))
     dtype = draw(st.sampled_from([np.float32, np.float64]))
     elements = draw(st.sampled_from([st.sampled_from([-1.0, -0.0, 0.0, 0.5, 1.0]), st.floats(-2, 2, width=32)]))
@@ -27,24 +27,24 @@ def labeled_scores(draw):
 
 
 def goodness(policy, chosen, label, rows):
-    """How good a set of chosen rows is, in exact fractions; larger is better."""
+    """Return the value of a set of predicted rows by a policy, as an exact fraction; larger is better."""
     n, t, p = int(chosen.sum()), int((chosen & (label == 1)).sum()), int((label == 1).sum())
     name, _, number = policy.partition(":")
     if name == "precision":
         return Fraction(t if t >= Fraction(number) * n else -1)
     if name == "match":
-        known = int((label >= 0).sum())
-        return -abs(n - Fraction(p, known) * rows)
+        n_labeled = int((label >= 0).sum())
+        return -abs(n - Fraction(p, n_labeled) * rows)
     square = Fraction(number or "1") ** 2
     return Fraction((1 + square) * t) / (square * p + n) if p else Fraction(0)
 
 
 def brute_force(policy, score, label):
-    """Look at every set of rows that a threshold can choose; of the best the smallest."""
-    seen = np.ones(len(label), bool) if policy == "match" else label >= 0
-    cuts = [math.inf, *sorted(set(score[seen].tolist()), reverse=True)]
-    sets = [seen & (score >= cut) for cut in cuts]
-    return max(sets, key=lambda chosen: (goodness(policy, chosen, label, len(score)), -chosen.sum())), seen
+    """Try every set of rows that a threshold can predict; among the best, return the smallest."""
+    eligible = np.ones(len(label), bool) if policy == "match" else label >= 0
+    thresholds = [math.inf, *sorted(set(score[eligible].tolist()), reverse=True)]
+    sets = [eligible & (score >= threshold) for threshold in thresholds]
+    return max(sets, key=lambda chosen: (goodness(policy, chosen, label, len(score)), -chosen.sum())), eligible
 
 
 @settings(max_examples=300, deadline=None)
@@ -101,7 +101,7 @@ def test_match_chooses_each_tag_as_often_as_it_occurs_and_needs_no_labels():
     decision = choose_thresholds(scores, policy="match", proportions=[0.1, 0.0, np.nan])
     assert decide(scores, decision.thresholds).sum(0)[:2].tolist() == [100, 0]
     assert math.isinf(decision.thresholds[1])
-    assert decision.rare == (2,)  # how often it occurs is not known
+    assert decision.rare == (2,)  # its frequency is unknown
     pooled = choose_thresholds(scores[:, :2].reshape(-1, 1), policy="match", proportions=[0.05])
     assert decision.thresholds[2] == decision.pooled == pooled.thresholds[0]
 
@@ -115,7 +115,7 @@ def test_rare_classes_share_a_threshold():
     assert decision.thresholds[1] == decision.pooled == pytest.approx(0.35)
 
 
-def test_the_cut_lies_between_scores_even_between_neighboring_numbers():
+def test_the_threshold_lies_between_scores_even_between_neighboring_numbers():
     low = np.float32(0.5)
     high = np.nextafter(low, np.float32(1))
     scores = np.array([[high], [low]], np.float32)
@@ -146,11 +146,11 @@ def test_a_floor_is_met_exactly_where_floats_are_not():
         (([[0.1]], [[1]], "fbeta"), "such as fbeta:2"),
         (([[0.1]], [[1]], "fbeta:0"), "such as fbeta:2"),
         (([[0.1]], [[1]], "fbeta:inf"), "such as fbeta:2"),
-        (([[0.1]], [[1]], "precision:90"), "p up to 1"),
-        (([[0.1]], [[1]], "precision:much"), "p up to 1"),
+        (([[0.1]], [[1]], "precision:90"), "at most 1"),
+        (([[0.1]], [[1]], "precision:much"), "at most 1"),
         (([[0.1]], [[1]], "f1:2"), "policy is 'f1:2'"),
         (([[0.1]], None, "f1"), "y is missing"),
-        (([[0.1]], None, "match"), "needs to know how often"),
+        (([[0.1]], None, "match"), "needs the frequency of each class"),
         (([[0.1]], [[0]], "f1"), "no positive at all"),
         (([[0.1]], [[-1]], "match"), "unknown for every class"),
         (([[0.1, 0.2]], [[1]], "f1"), "has shape"),

@@ -16,7 +16,7 @@ def logit(f):
     return torch.tensor([[np.log(f / (1 - f))]], dtype=torch.float64)
 
 
-def test_acceptance_3_asl_vectors():
+def test_asl_vectors():
     assert ts.asl_loss(logit(0.5), torch.tensor([[1]])).item() == pytest.approx(0.693147, abs=1e-6)
     assert ts.asl_loss(logit(0.5), torch.tensor([[0]])).item() == pytest.approx(0.024515, abs=1e-6)
     easy = logit(0.04).requires_grad_()
@@ -103,7 +103,7 @@ def test_reductions_and_weights(loss):
     row = torch.tensor([[1.0], [2.0], [0.0], [0.5], [1.0]])
     torch.testing.assert_close(loss(z, y, weight=row), (entries * row).sum())
     torch.testing.assert_close(loss(z, y, weight=row, reduction="mean"), (entries * row).sum() / (2 * row.sum()))
-    assert loss(z, torch.full_like(y, -1), reduction="mean") == 0  # nothing known: 0, not NaN
+    assert loss(z, torch.full_like(y, -1), reduction="mean") == 0  # no known label: 0, not NaN
     # soft targets mix both losses
     half = loss(z, torch.full_like(z, 0.5))
     torch.testing.assert_close(half, (loss(z, torch.ones_like(z)) + loss(z, torch.zeros_like(z))) / 2)

@@ -13,7 +13,7 @@ from tagspread.core import metrics
 
 
 def reference_ap(scores, y):
-    """scikit-learn, class by class, unknown entries taken out."""
+    """Compute AP class by class with scikit-learn, leaving out unknown entries."""
     found = []
     for k in range(scores.shape[1]):
         known = y[:, k] >= 0
@@ -89,14 +89,14 @@ def test_interval_covers_the_population_value(rows, classes, share, signal):
         drawn = rng.integers(0, len(y), rows)
         low, high = ts.mean_average_precision_interval(scores[drawn], y[drawn], samples=200, seed=trial)
         covered += low <= truth <= high
-    assert covered >= 80  # 90 asked for; plain percentiles cover 0 of 100 in the second case
+    assert covered >= 80  # nominal coverage is 90; percentile intervals cover 0 of 100 in the second case
 
 
 @settings(max_examples=200, deadline=None)
 @given(problems())
 def test_report_equals_scikit_learn(dataset):
     scores, y = dataset
-    y = np.abs(y)  # scikit-learn knows no unknown labels
+    y = np.abs(y)  # scikit-learn does not support unknown labels
     pred = (scores > 0).astype(int)
     report = ts.multilabel_report(pred, y)
     parity = ts.multilabel_report(pred, y, undefined="skip")

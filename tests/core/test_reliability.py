@@ -1,4 +1,4 @@
-"""How often a score is right: against loops over entries and numpy's interpolation (acceptance 11)."""
+"""Score reliability, compared with loops over entries and numpy's interpolation."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from tagspread.errors import TagspreadError
 
 @st.composite
 def judged(draw):
-    """Logits with ties and saturated ones, and what is known about them."""
+    """Draw logits with ties and saturated values, and their labels."""
     shape = draw(st.tuples(st.integers(1, 12), st.integers(1, 4)))
     elements = draw(
         st.sampled_from(
@@ -27,7 +27,7 @@ def judged(draw):
 
 
 def counted(logits, y, bins):
-    """Entry by entry; an empty bin looks left and right, left first."""
+    """Count entry by entry; an empty bin takes its nearest neighbor, the left one first."""
     positives, known = [0] * bins, [0] * bins
     for score, label in zip(logits.sigmoid().flatten().numpy(), y.flatten().tolist(), strict=True):
         if label >= 0:
@@ -99,5 +99,5 @@ def test_a_hand_made_example():
 
 @pytest.mark.parametrize("y", [torch.full((3, 2), -1), torch.zeros(0, 2)])
 def test_nothing_known_is_an_error(y):
-    with pytest.raises(TagspreadError, match="no label is known to measure correctness on; label more items"):
+    with pytest.raises(TagspreadError, match="no known label to measure correctness on; label more items"):
         share_of_positives(torch.zeros(y.shape), y, 5)

@@ -40,7 +40,7 @@ def test_intervals_cover_what_they_claim():
         inside[method] = np.array([(low <= truth) & (truth <= high) for low, high in bounds])
     assert inside["exact"].mean(0).min() >= 0.9 - 0.02  # each class on its own
     assert inside["hoeffding"].all(1).mean() >= 0.9  # all classes at once
-    # Theorem 1 is about the proportion in the unlabeled set, and allows each class to fail 2/n + 2/m of the time
+    # Theorem 1 is about the proportion in the unlabeled set; it may fail for a class with probability 2/n + 2/m
     unlabeled = rng.binomial(3000, truth, size=drawn.shape) / 3000
     close = np.abs(drawn / 120 - unlabeled) <= ts.theorem1_bound(120, 3000)
     assert close.mean(0).min() >= 1 - 2 / 120 - 2 / 3000

@@ -15,7 +15,7 @@ RNG = np.random.default_rng(0)
 
 @st.composite
 def problems(draw):
-    """Scores with many ties, infinities and signed zeros; counts from an empty to a full class; per-class totals."""
+    """Draw scores with ties, infinities and signed zeros; counts from an empty to a full class; totals per class."""
     rows, classes = draw(st.integers(1, 30)), draw(st.integers(1, 5))
     dtype = draw(st.sampled_from([np.float16, np.float32, np.float64]))
     few = st.sampled_from([-np.inf, -1.0, -0.0, 0.0, 0.5, 1.0, np.inf])
@@ -44,7 +44,7 @@ def test_equals_brute_force_in_numpy_and_torch(dataset):
     assert isinstance(found, np.ndarray)
     assert found.dtype == np.int8
     np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(scores, before)  # nothing is changed in place
+    np.testing.assert_array_equal(scores, before)  # the arguments are not changed in place
     tensor = torch.from_numpy(scores.copy())
     again = ts.cat_targets(tensor, torch.tensor(positives), torch.tensor(labeled), keep_pos, keep_neg)
     assert isinstance(again, torch.Tensor)
@@ -80,7 +80,7 @@ def test_many_rows_in_threads_equal_a_full_sort(threads, monkeypatch):
     np.testing.assert_array_equal(ts.cat_targets(scores, positives, labeled), expected)
 
 
-def test_acceptance_1_quota_met_and_at_most_one_entry_left_over():
+def test_quota_met_and_at_most_one_entry_left_over():
     scores = RNG.permutation(1000 * 8).reshape(1000, 8).astype(np.float32)
     positives = RNG.integers(1, 37, 8)
     targets = ts.cat_targets(scores, positives, 37)
@@ -89,7 +89,7 @@ def test_acceptance_1_quota_met_and_at_most_one_entry_left_over():
 
 
 @pytest.mark.parametrize("scores", [np.zeros((7, 3)), RNG.normal(size=(7, 3))])
-def test_acceptance_2_degenerate_classes(scores):
+def test_degenerate_classes(scores):
     targets = ts.cat_targets(scores, [0, 10, 5], 10)
     assert (targets[:, 0] == 0).all()  # no labeled positive: no pseudo-positive
     assert (targets[:, 1] == 1).all()  # always positive
@@ -111,7 +111,7 @@ def test_half_precision_ties_do_not_inflate_the_quota():
 
 
 def test_quotas_are_exact_where_floats_are_not():
-    assert int(3 / 22 * 418) == 56  # the published code's way
+    assert int(3 / 22 * 418) == 56  # as the released code computes it
     assert ts.quotas([3], 22, 418, 1)[0] == [57]
     assert ts.quotas([10], 10, 10, 1, keep_pos=0.7)[0] == [7]
     assert ts.quotas([10], 10, 10, 1, keep_pos=torch.tensor(0.7))[0] == [7]  # float32 0.7 is below 0.7

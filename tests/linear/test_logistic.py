@@ -1,4 +1,4 @@
-"""Logistic regression on parts against scikit-learn, dense and sparse, one view and two."""
+"""Logistic regression on parts, compared with scikit-learn: dense and sparse, one view and two."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tagspread.core.losses import bce_loss
 from tagspread.linear import feature_rows as rows_module
 from tagspread.linear.feature_rows import DenseRows, SparseRows
 from tagspread.linear.heads import Part, scores
-from tagspread.linear.logistic import LogisticHead, fit_logistic, loss_and_slope
+from tagspread.linear.logistic import LogisticHead, fit_logistic, loss_and_gradient
 from tagspread.linear.perceptron import PerceptronHead
 
 
@@ -47,7 +47,7 @@ def test_unknown_entries_are_left_out_of_their_class():
     y[::3, 0] = -1
     weight, _ = fit([Part(DenseRows(torch.from_numpy(x)), torch.from_numpy(y))], 3, 4)
     known = y[:, 0] >= 0
-    # the mean is over all rows, known or not
+    # the mean is over all rows, with a known label or not
     reference = LogisticRegression(C=1 / (0.05 * 60), tol=1e-9, max_iter=1000).fit(x[known], y[known, 0])
     np.testing.assert_allclose(weight[0], reference.coef_[0], atol=2e-3)
 
@@ -60,10 +60,10 @@ def test_sparse_rows_give_what_dense_rows_give():
     dense, thin = ([Part(kind, labels)] for kind in rows)
     anywhere = torch.from_numpy(np.random.default_rng(2).normal(size=(3, 31)).astype(np.float32))
     for of_dense, of_thin in zip(
-        loss_and_slope(dense, anywhere, 0.1), loss_and_slope(thin, anywhere, 0.1), strict=True
+        loss_and_gradient(dense, anywhere, 0.1), loss_and_gradient(thin, anywhere, 0.1), strict=True
     ):
         torch.testing.assert_close(of_dense, of_thin, rtol=1e-5, atol=1e-6)
-    # near the minimum single precision cannot tell losses apart: how near a fit ends differs from machine to machine
+    # near the minimum, float32 cannot distinguish losses; how close a fit ends to it depends on the machine
     for of_dense, of_thin in zip(fit(dense, 3, 30), fit(thin, 3, 30), strict=True):
         np.testing.assert_allclose(of_dense, of_thin, atol=2e-3)
     some = torch.tensor([5, 7])
@@ -88,7 +88,7 @@ def test_slope_is_the_derivative_and_blocks_do_not_matter(monkeypatch):
     labels[:10] = -1
     part = Part(DenseRows(torch.from_numpy(x)), labels, torch.rand(60, 3, generator=torch.Generator().manual_seed(0)))
     flat = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
-    loss, slope = loss_and_slope([part], flat, 0.1)
+    loss, slope = loss_and_gradient([part], flat, 0.1)
     probe = flat.clone().requires_grad_()
     logits = torch.from_numpy(x) @ probe[:, :-1].T + probe[:, -1]
     expected = bce_loss(logits, labels, part.weight) / 60 + 0.05 * probe[:, :-1].square().sum()
@@ -96,7 +96,7 @@ def test_slope_is_the_derivative_and_blocks_do_not_matter(monkeypatch):
     torch.testing.assert_close(loss, expected.detach())
     torch.testing.assert_close(slope, probe.grad)
     monkeypatch.setattr(rows_module, "NUMBERS_PER_BLOCK", 28)  # seven rows at a time
-    torch.testing.assert_close(loss_and_slope([part], flat, 0.1)[1], slope)
+    torch.testing.assert_close(loss_and_gradient([part], flat, 0.1)[1], slope)
 
 
 def test_starting_at_the_answer_changes_nothing():

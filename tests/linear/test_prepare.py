@@ -1,4 +1,4 @@
-"""How features are brought to one scale."""
+"""Feature scaling: dense, sparse and TF-IDF matrices."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tagspread.linear.prepare import Scaling
 def test_how_sparse_features_are_scaled():
     rng = np.random.default_rng(0)
     x = rng.random((50, 4)) * (rng.random((50, 4)) < 0.5) * [1, 10, 1e-3, 1]
-    x[:, 3] = 1000 + rng.random(50)  # far from 0 beside its spread
+    x[:, 3] = 1000 + rng.random(50)  # far from 0 compared with its spread
     before = sparse.csr_array(x)
     rows = Scaling.of([before], standardize=True).rows([(before, np.arange(50))], torch.device("cpu"))
     assert (before.toarray() == x).all()

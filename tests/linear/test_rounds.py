@@ -1,4 +1,4 @@
-"""Rounds: what the method is asked, when they end, and what is refused."""
+"""Pseudo-labeling rounds: what the method is given, when they end, and which methods are refused."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -84,7 +84,7 @@ def test_constant_classes_keep_their_frequency_and_are_not_guessed():
 
 @dataclass(frozen=True)
 class Watching(Method):
-    """Writes down what it was told."""
+    """Records the arguments it is called with."""
 
     reads_labeled = True
 

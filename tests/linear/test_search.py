@@ -1,4 +1,4 @@
-"""The choice is made on labeled rows alone, hides what it measures on, and knows when the unlabeled set is no help."""
+"""The search uses labeled rows only, evaluates on held-out folds, and omits the unlabeled set if it does not help."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 
 from tagspread.core.metrics import average_precision
 from tagspread.data.split import stratified_split
-from tagspread.linear import search as choose_module
+from tagspread.linear import search as search_module
 from tagspread.linear.feature_rows import DenseRows
 from tagspread.linear.logistic import LogisticHead
 from tagspread.linear.perceptron import PerceptronHead
@@ -19,7 +19,7 @@ CLASSES = ("a", "b")
 
 
 def clusters(labeled=40, unlabeled=800, seed=2):
-    """Two classes, each two clouds along a direction of its own; the unlabeled set shows the clouds."""
+    """Two classes, each with two clusters along its own direction; the unlabeled set shows the clusters."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, size=(labeled + unlabeled, 2)).astype(np.int8)
     x = rng.normal(size=(labeled + unlabeled, 60)).astype(np.float32)
@@ -40,7 +40,7 @@ def test_a_unlabeled_that_shows_the_classes_is_used_and_one_of_noise_is_not():
     assert run(known, y, noise).settings.unlabeled_weight == 0
     assert (
         run(known, y, noise, space=SearchSpace(unlabeled_weights=(0.5,))).settings.unlabeled_weight == 0.5
-    )  # asked for by hand
+    )  # requested explicitly
 
 
 def test_figures_are_those_of_heads_that_have_not_seen_the_rows():
@@ -57,18 +57,19 @@ def test_figures_are_those_of_heads_that_have_not_seen_the_rows():
         assert trial.per_fold[fold].item() == pytest.approx(average_precision(found, y[part]).nanmean().item())
 
 
-def test_labels_of_hidden_rows_do_not_leak_into_their_scores():
-    """Turning the labels of one fold around changes what the other folds' heads say, and not what its own say."""
+def test_labels_of_held_out_rows_do_not_leak_into_their_scores():
+    """Inverting the labels of one fold changes the scores by the other folds' heads, but not by its own."""
     known, y, unlabeled = clusters(labeled=16)
     part = torch.from_numpy(stratified_split(y.numpy(), [0.5, 0.5], 0).parts[0])
 
     def scores_with(labels):
-        folds = choose_module._deal(known, y, 2, 0)
+        folds = search_module._deal(known, y, 2, 0)
         relabeled = [
-            choose_module._Fold(f.rows, labels[_others(f.where)], f.hidden, labels[f.where], f.where, {}) for f in folds
+            search_module._Fold(f.rows, labels[_others(f.index)], f.held_out, labels[f.index], f.index, {})
+            for f in folds
         ]
         settings = Settings(get_method("cap"))
-        search = choose_module._Search(relabeled, y, unlabeled, settings, HEAD, CLASSES, 5, 1.0)
+        search = search_module._Search(relabeled, y, unlabeled, settings, HEAD, CLASSES, 5, 1.0)
 
         def fit(fold):
             start = probe(fold.rows, fold.y, 0.3, HEAD)
@@ -76,8 +77,8 @@ def test_labels_of_hidden_rows_do_not_leak_into_their_scores():
 
         return search._try(settings, fit).out_of_fold
 
-    def _others(where):
-        return np.setdiff1d(np.arange(16), where.numpy())
+    def _others(index):
+        return np.setdiff1d(np.arange(16), index.numpy())
 
     turned = y.clone()
     turned[part] = 1 - turned[part]
@@ -123,7 +124,7 @@ def test_a_sample_of_the_unlabeled_weighs_as_much_as_all_of_it(monkeypatch, most
         weights.append(rows_and[3].unlabeled_weight)
         return spread(*rows_and, **options)
 
-    monkeypatch.setattr(choose_module, "spread", watched)
+    monkeypatch.setattr(search_module, "spread", watched)
     run(known, y, unlabeled, most_rows=most, space=SearchSpace(unlabeled_weights=(0.5,)))
     assert weights
     assert set(weights) == {0.5 * times}

@@ -1,4 +1,4 @@
-"""The tiny dataset of the loop's own tests, and settings that end in about a second."""
+"""The small data set of the training tests, and settings that train for about a second."""
 
 import pytest
 
@@ -9,5 +9,5 @@ __all__ = ["silent", "small_problem", "tiny"]  # fixtures
 
 @pytest.fixture(scope="session")
 def small_problem():
-    """24 labeled images, 40 in the unlabeled set, 12 to test on."""
+    """24 labeled images, 40 unlabeled ones, 12 for testing."""
     return make_dataset(train=64, test=12, labeled=24)

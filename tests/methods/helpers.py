@@ -1,4 +1,4 @@
-"""What tests of methods share: random problems, a literal sort, and runs that are stopped half-way."""
+"""Helpers shared by the method tests: random problems, a literal sort, and runs that are interrupted and resumed."""
 
 import math
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ def named(classes):
 
 @st.composite
 def problems(draw):
-    """Logits with many ties, unlabeled sets from one row on; labels with unknown entries and empty classes."""
+    """Draw logits with many ties, unlabeled sets from one row on, and labels with unknown entries and empty classes."""
     rows, classes = draw(st.integers(1, 12)), draw(st.integers(1, 6))
     elements = draw(
         st.sampled_from([st.sampled_from([-1.0, -0.0, 0.0, 2.0]), st.floats(-9, 9, width=32), st.just(0.5)])
@@ -35,7 +35,7 @@ def problems(draw):
 
 
 def highest(scores, count):
-    """Python's sort: highest score first, lower class first among equals."""
+    """Sort with Python: highest score first, lower class first among equals."""
     expected = np.zeros(scores.shape, dtype=np.int8)
     for j, row in enumerate(scores.tolist()):
         for k in sorted(range(len(row)), key=lambda k: (-row[k], k))[:count]:
@@ -44,7 +44,7 @@ def highest(scores, count):
 
 
 def probabilities(scores):
-    """Single precision, as plain lists: what the thresholds are compared with."""
+    """Return float32 probabilities as plain lists."""
     return scores.sigmoid().tolist()
 
 
@@ -57,12 +57,12 @@ def logit(*shares):
 
 
 def saved(run_folder):
-    """Everything a run's checkpoint holds."""
+    """Load all tensors of a run's checkpoint."""
     return load_file(run_folder / "checkpoint" / "state.safetensors")
 
 
 def assert_same(one, other):
-    """All tensors by name, bit for bit."""
+    """Check that all tensors are equal by name, bit for bit."""
     assert one.keys() == other.keys()
     for name in one:
         assert torch.equal(one[name], other[name]), name
@@ -70,7 +70,7 @@ def assert_same(one, other):
 
 @contextmanager
 def stopped(after, monkeypatch):
-    """Within, training is asked to stop when ``after`` steps are made."""
+    """Interrupt training after ``after`` steps, inside this context."""
     steps = 0
 
     class StopAfter(StopSignal):
@@ -90,7 +90,7 @@ def stopped(after, monkeypatch):
 
 
 def train_in_two_parts(dataset, config, out, after, watcher, monkeypatch):
-    """Train until ``after`` steps are made, stop, and resume until the end."""
+    """Train for ``after`` steps, interrupt, and resume until the end."""
     with stopped(after, monkeypatch):
         run_training(dataset, config, out, watcher=watcher)
     return run_training(dataset, config, out, RunOptions(resume=True), watcher=watcher)

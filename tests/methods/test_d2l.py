@@ -1,4 +1,4 @@
-"""D2L: patches, fusion, which head learns from what, and its pseudo-labels."""
+"""D2L: patches, fusion, which head learns from which labels, and its pseudo-labels."""
 
 import math
 import re
@@ -44,7 +44,7 @@ def network():
 
 
 def fused_by_hand(patches):
-    """Sum over the patches of softmax times logit, in double precision."""
+    """Sum softmax times logit over the patches, in double precision."""
     top = max(patches)
     weights = [math.exp(v - top) for v in patches]
     return sum(w * v for w, v in zip(weights, patches, strict=True)) / sum(weights)
@@ -53,7 +53,10 @@ def fused_by_hand(patches):
 def test_fusion_lets_the_largest_patch_speak_loudest():
     assert fuse(torch.tensor([4.0, 0, 0, 0])[None, :, None]).item() == pytest.approx(3.7917, abs=5e-5)
     logits = torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(0)).mul(4)
-    logits[0], logits[1, :, 0] = 2.0, torch.tensor([900.0, -900, 0, 900])  # alike; too large for an exponential
+    logits[0], logits[1, :, 0] = (
+        2.0,
+        torch.tensor([900.0, -900, 0, 900]),
+    )  # equal; overflowing exponential
     found = fuse(logits)
     for (j, k), value in np.ndenumerate(found.numpy()):
         assert value == pytest.approx(fused_by_hand(logits[j, :, k].tolist()), rel=1e-5, abs=1e-5)
@@ -154,7 +157,7 @@ def test_labels_are_mat_s_at_the_epoch_s_thresholds(dataset):
     labeled = replace(labeled, scores=torch.randn(labeled.y.shape, generator=random))
     method = get_method("d2l", beta=1.0)
     state = method.start(labeled)
-    assert method.targets(scores, labeled, state).labels.sum() == 0  # nothing before the first thresholds
+    assert method.targets(scores, labeled, state).labels.sum() == 0  # no pseudo-positives before the first thresholds
     method.new_epoch(labeled, state)
     assert torch.equal(state["thresholds"], MAT(beta=1.0).thresholds(labeled))
     chosen = state["thresholds"].tolist()
@@ -185,7 +188,7 @@ def test_a_run_chooses_thresholds_each_epoch_and_leaves_the_images_alone(
 
 
 def test_the_copies_are_made_between_warm_up_and_unlabeled(small_problem, tiny, silent, tmp_path):
-    """With nothing learnt, the heads are as they began."""
+    """With a learning rate of 0, the heads keep their initial values."""
     still = tiny(**(RUN | {"epochs": 1, "lr": 0.0, "weight_decay": 0.0}))
     state = saved(run_training(small_problem, still, tmp_path / "run", watcher=silent).path)
     for who in ("student", "ema"):
@@ -198,7 +201,7 @@ def test_the_copies_are_made_between_warm_up_and_unlabeled(small_problem, tiny, 
 @pytest.mark.parametrize(
     ("settings_", "words"),
     [
-        ({"head": "ml_decoder"}, "d2l brings a head of its own in place of a linear one; choose head 'linear'."),
+        ({"head": "ml_decoder"}, "d2l replaces the linear head by its own; set head to 'linear'."),
         ({"start": "fitted_head"}, "start is 'fitted_head', which fits a linear head, but the network has another"),
         ({"method_options": {"beta": 0}}, "beta is 0; give a number above 0."),
         ({"method_options": {"metric": "F1"}}, "metric is 'F1'; it must be one of 'fbeta', 'precision', 'recall'."),
@@ -214,5 +217,5 @@ def test_bad_settings(settings_, words, small_problem, tiny, silent, tmp_path):
 def test_d2l_needs_scores_of_the_labeled_part():
     labeled = Labeled(torch.tensor([[1]]), named(1))
     method = get_method("d2l")
-    with pytest.raises(TagspreadError, match="looks at the scores of the labeled part, and none were given"):
+    with pytest.raises(TagspreadError, match="needs the scores of the labeled set"):
         method.new_epoch(labeled, method.start(labeled))

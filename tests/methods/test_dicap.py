@@ -1,4 +1,4 @@
-"""DiCaP against loops over entries, its contrast against a loop over pairs, the network of pairs (acceptance 11)."""
+"""DiCaP, compared with loops over entries; its contrastive term with a loop over pairs; the network of pairs."""
 
 import math
 import re
@@ -17,7 +17,7 @@ import tagspread as ts
 from tagspread.errors import TagspreadError
 from tagspread.methods import Labeled, Targets, get_method
 from tagspread.methods.base import SetApart
-from tagspread.methods.dicap import DiCaP, halfway
+from tagspread.methods.dicap import DiCaP, midpoint_thresholds
 from tagspread.train.trainer import run_training
 from tagspread.vision import backbones
 from tagspread.vision.augment import Views
@@ -32,7 +32,7 @@ def bce(logits, labels, weight):
 
 
 def middles(f, y):
-    """Per class halfway between the extremes of positives and of negatives, in single precision."""
+    """Compute the midpoints of the positives' and of the negatives' scores per class, in float32."""
     present, absent = [], []
     for column, truth in zip(f.T, y.T, strict=True):
         positive = [p for p, t in zip(column, truth, strict=True) if t == 1]
@@ -44,7 +44,7 @@ def middles(f, y):
 
 
 def share_at(score, f, y, bins):
-    """The interpolated share of positives, from the entries of all classes together."""
+    """Interpolate the share of positives, from the entries of all classes together."""
     found: list[list[int]] = [[] for _ in range(bins)]
     for p, t in zip(f.flatten(), y.flatten(), strict=True):
         if t >= 0:
@@ -61,7 +61,7 @@ def share_at(score, f, y, bins):
 
 @st.composite
 def judged_problems(draw):
-    """Problems whose labeled rows have scores, some of them set apart."""
+    """Draw problems whose labeled rows have scores, some of them set apart."""
     scores, labeled = draw(problems())
     elements = draw(st.sampled_from([st.sampled_from([-1.0, 0.0, 2.0]), st.floats(-9, 9, width=32), st.just(0.5)]))
     seen = torch.from_numpy(draw(hnp.arrays(np.float32, tuple(labeled.y.shape), elements=elements)))
@@ -91,29 +91,29 @@ def test_targets_and_weights_equal_loops(dataset, bins):
 
 
 def test_thresholds_of_hand_made_classes():
-    """Ordinary; negatives above positives; no positives; no negatives; nothing known."""
+    """Classes: ordinary; negatives above positives; no positives; no negatives; no known label."""
     y = torch.tensor([[1, 1, 0, 1, -1], [1, 1, 0, 1, -1], [0, 0, 0, 1, -1], [0, 0, 0, 1, -1], [-1, -1, -1, -1, -1]])
     f = torch.tensor([[0.9, 0.2, 0.3, 0.4, 0.5], [0.5, 0.4, 0.5, 0.6, 0.5], [0.1, 0.9, 0.2, 0.9, 0.5],
                       [0.3, 0.7, 0.1, 0.2, 0.5], [0.99, 0.01, 0.99, 0.01, 0.5]])  # fmt: skip
-    present, absent = halfway(Labeled(y, named(5), scores=f.logit()))
+    present, absent = midpoint_thresholds(Labeled(y, named(5), scores=f.logit()))
     assert present.tolist() == pytest.approx([0.7, 0.3, math.inf, 0.55, math.inf])
     assert absent.tolist() == pytest.approx([0.2, 0.3, 0.3, -math.inf, -math.inf])
 
 
 def test_what_is_measured_apart_is_what_weighs():
-    """Right half of the time above 1/2, never below."""
+    """Scores above 1/2 are correct half of the time, scores below never."""
     apart = SetApart(torch.tensor([[1, 0], [0, 0]]), torch.tensor([[3.0, -3.0], [3.0, -3.0]]))
     labeled = Labeled(torch.tensor([[1, 1], [0, 0]]), named(2), scores=torch.tensor([[1.0, 1], [-1, -1]]), apart=apart)
     found = get_method("dicap", bins=2).targets(torch.tensor([[4.0, -4.0], [0.8, -0.8]]), labeled, {})
     assert found.labels.tolist() == [[1, 0], [-1, -1]]
     assert found.weight is not None
-    assert found.weight[0, 0].item() == pytest.approx(0.5)  # the last bin is level
+    assert found.weight[0, 0].item() == pytest.approx(0.5)  # constant in the last bin
     f = 1 / (1 + math.exp(4))
-    assert found.weight[0, 1].item() == pytest.approx(1 - 0.5 * 2 * f, abs=1e-6)  # a line from 0 to 0.5 over half
+    assert found.weight[0, 1].item() == pytest.approx(1 - 0.5 * 2 * f, abs=1e-6)  # linear from 0 to 0.5
 
 
 def contrast_by_pairs(strong, weak, ambiguous, temperature):
-    """Each ambiguous (image, class): how hard it is to tell its weak view among all ambiguous ones'."""
+    """Sum the InfoNCE loss over the ambiguous (image, class) entries, one at a time."""
     entries = [(j, k) for j, row in enumerate(ambiguous) for k, open_ in enumerate(row) if open_]
     total = 0.0
     for j, k in entries:
@@ -135,7 +135,7 @@ def pair_output(rows, classes, seed=0):
     [
         [[-1, 1, 0], [-1, -1, 0], [1, 0, -1], [0, 0, 0]],
         [[-1, -1, -1]] * 4,
-        [[0, 0, 0], [0, -1, 0], [1, 1, 0], [1, 1, 1]],  # one alone has nobody to be told from
+        [[0, 0, 0], [0, -1, 0], [1, 1, 0], [1, 1, 1]],  # a single ambiguous entry has no other candidates
         [[0, 1, 0]] * 4,
     ],
 )
@@ -159,7 +159,7 @@ def test_the_contrast_equals_a_loop_over_pairs(labels, contrast, temperature):
 
 def test_at_most_so_many_pairs_take_part_and_the_ambiguous_come_first():
     output = torch.zeros(10, 4, 1 + 2 * WIDTH)
-    output[..., 1] = output[..., 1 + WIDTH] = 1.0  # all alike: each costs the log of how many there are
+    output[..., 1] = output[..., 1 + WIDTH] = 1.0  # all equal: each loss is the log of the number of entries
     labels = torch.zeros(10, 4)
     labels[2:7] = -1
     for pairs, taking_part in [(1, 1), (7, 7), (20, 20), (30, 20), (999, 20)]:
@@ -222,8 +222,8 @@ def test_a_pair_is_a_strong_and_a_weak_view(pair_net):
 def test_a_run_with_class_embeddings_sets_items_apart_and_can_be_stopped(
     small_problem, tiny, silent, tmp_path, monkeypatch
 ):
-    """The pairs are drawn at random: the draws go on where they were."""
-    monkeypatch.setattr(backbones, "MLDecoder", partial(MLDecoder, embedding=16, heads=4, hidden=24))  # quick to save
+    """Pairs are drawn at random; a resumed run continues the random stream."""
+    monkeypatch.setattr(backbones, "MLDecoder", partial(MLDecoder, embedding=16, heads=4, hidden=24))  # saves fast
     run = {"warmup_epochs": 1, "epochs": 1, "batch": 16, "batch_labeled": 4, "head": "ml_decoder"}
     config = tiny(method="dicap", method_options={"pairs": 16}, **run)
     whole = run_training(small_problem, config, tmp_path / "whole", watcher=silent)
@@ -258,5 +258,5 @@ def test_bad_options(options, words):
 
 
 def test_dicap_needs_scores_of_the_labeled_part():
-    with pytest.raises(TagspreadError, match="dicap looks at the scores of the labeled part, and none were given"):
+    with pytest.raises(TagspreadError, match="dicap needs the scores of the labeled set"):
         get_method("dicap").targets(torch.zeros(1, 1), Labeled(torch.tensor([[1]]), named(1)), {})

@@ -1,4 +1,4 @@
-"""The method pages say what the code does: options with their defaults, needs, and commands that can be given."""
+"""The method pages agree with the code: options and defaults, needs, and commands that are accepted."""
 
 import ast
 import re
@@ -34,13 +34,13 @@ def page(name):
 
 
 def sections(name):
-    """The text under each heading."""
+    """Return the text under each heading."""
     _, *parts = re.split(r"^## (.+)\n", page(name), flags=re.M)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def table(text):
-    """The rows of a table, without its heading; a bar within backticks is part of a word."""
+    """Return the rows of a Markdown table without its heading; a bar within backticks belongs to the cell."""
     rows = [line.strip("|").split(" | ") for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
@@ -114,7 +114,7 @@ def test_what_it_needs(name):
 
 @every_method
 def test_commands_can_be_given(name):
-    """Read as the command line reads them, and no further: nothing is trained."""
+    """Parse the commands as the command line does, without training."""
     text = dict(re.findall(r"^```(\w+)\n(.*?)^```", sections(name)["How to run it"], re.M | re.S))["text"]
     command, call = text.strip().splitlines()
 

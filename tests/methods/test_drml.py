@@ -1,4 +1,4 @@
-"""DRML: the network, its four updates against a loop, who moves when, and that the features stay frozen."""
+"""DRML: the network, its four updates compared with a loop, which rows move when, and that the features stay frozen."""
 
 import copy
 import re
@@ -73,14 +73,14 @@ def test_the_relation_network_sees_every_pair_of_answers(head):
 
 
 def batch():
-    """Two labeled rows, one moved (soft), two of the unlabeled set; one label is unknown."""
+    """Two labeled rows, one moved row (soft targets), two unlabeled rows; one label is unknown."""
     labels = torch.tensor([[1.0, 0, -1], [0, 1, 1], [0.8, 0.1, 0.3], [-1, -1, -1], [-1, -1, -1]])
     features = torch.randn(5, CHANNELS, generator=torch.Generator().manual_seed(3))
     return features, labels, torch.ones(5, CLASSES), torch.tensor([4, 0, 2])
 
 
 def losses_by_hand(head, features, labels):
-    """L and D, entry by entry."""
+    """Compute L and D entry by entry."""
     first, second = head.both(features)
     third = head(features).sigmoid()
     known = [(i, k) for i in range(len(labels)) for k in range(CLASSES) if labels[i, k] >= 0]
@@ -118,7 +118,7 @@ def test_two_steps_equal_a_loop_of_four_updates(head):
         torch.testing.assert_close(distance[[4, 0, 2]], apart[2:], rtol=1e-3, atol=1e-6)
         assert distance[[1, 3, 5]].isinf().all()
     for (name, mine), theirs in zip(head.named_parameters(), other.parameters(), strict=True):
-        # Adam divides by the size of a gradient: where that is near 0, rounding shows
+        # Adam divides by the size of the gradient: near 0, rounding errors become visible
         torch.testing.assert_close(mine, theirs, rtol=0, atol=2e-5, msg=name)
 
 
@@ -153,7 +153,7 @@ def test_the_classifiers_part_and_the_projector_brings_them_together(head):
         step = FourUpdates(tried, {"distance": torch.zeros(6)})
         for other, optimizer in enumerate(step.optimizers):
             optimizer.param_groups[0]["lr"] = 1e-4 if other == number else 0.0
-        only_unlabeled = torch.full_like(labels, -1)  # nothing labeled: L is 0
+        only_unlabeled = torch.full_like(labels, -1)  # no labeled row: L is 0
         gap = disagreement(tried, features)
         for _ in range(5):
             step(features, only_unlabeled, weight, places)
@@ -170,7 +170,7 @@ def test_a_step_of_the_warm_up_has_no_rows_of_the_unlabeled(head):
 
 
 def moved_by_hand(kept, distances, soft, count):
-    """The ``count`` rows that wait and agree best, the first of equals, get their soft targets for good."""
+    """The ``count`` unlabeled rows with the best agreement, the first among equals, keep their soft targets."""
     waiting = sorted((d, row) for row, d in enumerate(distances) if row not in kept)
     return kept | {row: soft[row] for _, row in waiting[:count]}
 
@@ -194,7 +194,7 @@ def test_rows_move_for_good_when_their_time_has_come(rows, moved):
         assert found.weight is None
         for row in range(rows):
             assert found.labels[row].tolist() == kept.get(row, [-1.0, -1.0])
-        found.labels.fill_(9.0)  # what was handed out is a copy
+        found.labels.fill_(9.0)  # the returned targets are a copy
     if moved == 1:
         assert len(kept) == rows
 
@@ -213,7 +213,7 @@ def test_the_published_schedule():
 
 
 class Silent(nn.Module):
-    """A backbone whose last feature is silent in dark images."""
+    """A backbone whose last feature is 0 in dark images."""
 
     num_features = 2
 
@@ -223,7 +223,7 @@ class Silent(nn.Module):
 
 
 def test_features_are_those_of_the_plain_view_and_standardized_by_the_labeled_part(silent, tmp_path):
-    """A feature that never varies among the labeled is only centerd: in the unlabeled set it may speak up."""
+    """A feature that is constant on the labeled set is centered but not scaled; it may vary on the unlabeled set."""
     store = TensorStore(
         np.full((4, 3, 2, 2), [[[[10]]], [[[30]]], [[[250]]], [[[0]]]], dtype=np.uint8), torch.device("cpu")
     )
@@ -244,10 +244,10 @@ def test_features_are_those_of_the_plain_view_and_standardized_by_the_labeled_pa
 
 
 def test_a_frozen_network_sees_images_like_those_it_was_trained_on():
-    """The paper feeds them as they are, which a network that is trained gets used to; a frozen one cannot."""
+    """The paper's preset omits the normalization; a trained network adapts to that, a frozen one cannot."""
     assert make_config("paper").normalize == "none"
     assert make_config("paper", method="drml").normalize == "weights"
-    assert make_config("paper", method="drml", normalize="none").normalize == "none"  # who asks for it gets it
+    assert make_config("paper", method="drml", normalize="none").normalize == "none"  # overrides the recipe
 
 
 # --- a run ---
@@ -280,7 +280,7 @@ def test_a_run_trains_the_head_on_a_frozen_network_and_can_be_stopped(
             same = key.startswith("backbone.") or key in ("scale", "shift")
             assert torch.equal(value, begun[key]) == same, key
     state = saved(run.path)
-    # 40 rows: from the third epoch on a quarter of those that wait
+    # 40 rows: from the third epoch on, a quarter of the remaining ones
     assert int((state["method.soft"] >= 0).all(1).sum()) == 10 + 7
     assert ((state["method.soft"] == -1) | ((state["method.soft"] > 0) & (state["method.soft"] < 1))).all()
     assert torch.equal(state["targets.labels"], state["method.soft"])
@@ -307,7 +307,7 @@ def test_a_second_run_finds_the_features_of_the_first(small_problem, tiny, silen
     (kept,) = cache.glob("features-*.npy")
     assert np.load(kept).shape[0] == len(small_problem.store)
     assert not list(first.path.glob("features-*"))
-    np.lib.format.open_memmap(kept, mode="r+")[:] = 0  # blind: who looks again would see
+    np.lib.format.open_memmap(kept, mode="r+")[:] = 0  # zeros: features computed again would differ
     second = run_training(small_problem, config, tmp_path / "second", RunOptions(cache=cache), watcher=silent)
     assert [kept] == list(cache.glob("features-*.npy"))
     center = load_file(second.path / "model.safetensors")["head.center"]
@@ -318,7 +318,7 @@ def test_a_second_run_finds_the_features_of_the_first(small_problem, tiny, silen
 @pytest.mark.parametrize(
     ("settings_", "words"),
     [
-        ({"head": "ml_decoder"}, "drml brings a head of its own in place of a linear one; choose head 'linear'."),
+        ({"head": "ml_decoder"}, "drml replaces the linear head by its own; set head to 'linear'."),
         ({"start": "fitted_head"}, "start is 'fitted_head', which fits a linear head, but the network has another"),
         ({"method_options": {"moved": 1.5}}, "moved is 1.5; give a share from 0 to 1."),
         ({"method_options": {"moved": "all"}}, "moved is 'all'; give a share from 0 to 1."),

@@ -1,4 +1,4 @@
-"""FreeMatch against loops over batches, its state through a run (acceptance 9)."""
+"""FreeMatch, compared with loops over batches; its state through a run."""
 
 import math
 import re
@@ -25,7 +25,7 @@ def bce(logits, labels, weight):
 
 
 def freematch_labels(f, confidence, mean):
-    """The rule of the book, entry by entry."""
+    """Apply the published rule, entry by entry."""
     expected = []
     for row in f:
         line = []
@@ -56,7 +56,7 @@ def test_freematch_equals_a_loop_over_batches(dataset, momentum, data):
     targets = method.targets(scores, labeled, state)
     for batch in [None, *data.draw(st.lists(st.integers(0, len(scores) - 1), max_size=3))]:
         if batch is not None:
-            seen = scores[: batch + 1].neg().roll(1, 1)  # a batch unlike the unlabeled set
+            seen = scores[: batch + 1].neg().roll(1, 1)  # a batch with another distribution than the unlabeled set
             fresh = {name: column_means(probabilities(seen), value) for name, value in of.items()}
             for name, values in averages.items():
                 averages[name] = [momentum * a + (1 - momentum) * b for a, b in zip(values, fresh[name], strict=True)]
@@ -79,7 +79,7 @@ def test_freematch_of_a_rare_class_keeps_every_positive_and_drops_doubtful_negat
 
 
 def test_freematch_with_saturated_scores_keeps_what_it_is_certain_of():
-    """In single precision the probabilities of these logits are 0 and 1 themselves."""
+    """In float32 the probabilities of these logits are exactly 0 and 1."""
     labeled, scores = Labeled(torch.tensor([[1, 0, 1]]), named(3)), torch.tensor([[-200.0, 200.0, 0.0]] * 3)
     method = get_method("freematch", fairness=0.1)
     state = method.start(labeled)
@@ -89,7 +89,7 @@ def test_freematch_with_saturated_scores_keeps_what_it_is_certain_of():
 
 
 def fairness_term(f, labels, mean, predicted):
-    """Sum over the classes of sum_c a_c log b_c, on kept entries; a class without any has none."""
+    """Sum sum_c a_c log b_c over the classes, on kept entries; a class without kept entries adds nothing."""
     total = 0.0
     for k in range(len(f[0])):
         kept = [row[k] for row, line in zip(f, labels, strict=True) if line[k] >= 0]
@@ -132,7 +132,7 @@ RUN = {"warmup_epochs": 1, "epochs": 2, "batch": 16, "batch_labeled": 6}
 def test_freematch_stopped_within_an_epoch_goes_on_bit_for_bit(
     after, small_problem, tiny, silent, tmp_path, monkeypatch
 ):
-    """Batches are scored two steps at a time, so that some are stopped with a scored batch left."""
+    """Score batches two steps at a time, so that some interruptions leave a scored batch."""
     monkeypatch.setattr(feed, "ITEMS_PER_CHUNK", 20)
     config = tiny(method="freematch", method_options={"momentum": 0.7, "fairness": 0.01}, **RUN)
     whole = run_training(small_problem, config, tmp_path / "whole", watcher=silent)
@@ -147,7 +147,7 @@ def test_freematch_stopped_within_an_epoch_goes_on_bit_for_bit(
 def test_each_batch_is_labeled_from_the_teacher_s_scores_of_its_own_rows(
     small_problem, tiny, silent, tmp_path, monkeypatch
 ):
-    """A teacher that learns nothing says of every row what it said at the start."""
+    """With a learning rate of 0, the teacher's scores stay the same."""
     monkeypatch.setattr(feed, "ITEMS_PER_CHUNK", 20)
     first, steps = [], 0
 

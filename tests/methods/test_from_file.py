@@ -1,4 +1,4 @@
-"""A method of the user's own, from a Python file: found or refused, trained from Python and the command line."""
+"""User-defined methods from a Python file: loaded or refused, trained from Python and from the command line."""
 
 import csv
 import json
@@ -46,7 +46,7 @@ class MyRule(ts.Method):
 
 @pytest.fixture
 def written(tmp_path):
-    """Write a file and return its path."""
+    """Write a method file and return its path."""
 
     def write(text=RULE, name="rules.py"):
         path = tmp_path / name
@@ -148,21 +148,21 @@ TWO = RULE + "\n\nclass Second(MyRule):\n    pass\n"
 @pytest.mark.parametrize(
     ("text", "suffix", "words"),
     [
-        (None, "", "there is no file {path} to take a method from."),
-        (None, ":MyRule", "there is no file {path} to take a method from."),
-        ("def broken(:\n", "", "{path} stops with SyntaxError: invalid syntax (rules.py, line 1). Fix it"),
-        ("import not_there_at_all", "", "{path} stops with ModuleNotFoundError: No module named 'not_there_at_all'."),
-        ("1 / 0", ":MyRule", "{path} stops with ZeroDivisionError: division by zero. Fix it, then try again."),
-        ("raise SystemExit('bye')", "", "{path} stops with SystemExit: bye. Fix it, then try again."),
-        ("", "", "{path} defines no method; write a class of ts.Method in it"),
-        ("from tagspread.methods.cap import CAP", ":CAP", "{path} defines no method; write a class of ts.Method"),
-        ("class MyRule:\n    pass", ":MyRule", "{path} defines no method; write a class of ts.Method"),
+        (None, "", "there is no file {path} to load a method from; check the path."),
+        (None, ":MyRule", "there is no file {path} to load a method from; check the path."),
+        ("def broken(:\n", "", "{path} raises SyntaxError: invalid syntax (rules.py, line 1). Fix it"),
+        ("import not_there_at_all", "", "{path} raises ModuleNotFoundError: No module named 'not_there_at_all'."),
+        ("1 / 0", ":MyRule", "{path} raises ZeroDivisionError: division by zero. Fix it, then try again."),
+        ("raise SystemExit('bye')", "", "{path} raises SystemExit: bye. Fix it, then try again."),
+        ("", "", "{path} defines no method; write a subclass of ts.Method in it"),
+        ("from tagspread.methods.cap import CAP", ":CAP", "{path} defines no method; write a subclass of ts.Method"),
+        ("class MyRule:\n    pass", ":MyRule", "{path} defines no method; write a subclass of ts.Method"),
         (RULE, ":MyRul", "{path} defines MyRule, but no method 'MyRul'. Did you mean 'MyRule'?"),
         (RULE, ":myrule", "but no method 'myrule'. Did you mean 'MyRule'?"),
         (RULE, ":Zebra", "{path} defines MyRule, but no method 'Zebra'."),
-        (TWO, "", "{path} defines MyRule, Second; say which one you mean, as {path}:CLASS."),
-        (TWO, ":", "{path} defines MyRule, Second; say which one you mean, as {path}:CLASS."),
-        (RULE.replace("frozen=True", "order=True"), "", "{path} stops with TypeError: cannot inherit non-frozen"),
+        (TWO, "", "{path} defines MyRule, Second; choose one, as {path}:CLASS."),
+        (TWO, ":", "{path} defines MyRule, Second; choose one, as {path}:CLASS."),
+        (RULE.replace("frozen=True", "order=True"), "", "{path} raises TypeError: cannot inherit non-frozen"),
     ],
 )
 def test_refused_with_a_reason(text, suffix, words, written, tmp_path):
@@ -187,7 +187,7 @@ def test_unknown_options(options, words, written):
 def test_a_file_that_stopped_may_be_mended(written):
     with pytest.raises(TagspreadError, match="ZeroDivisionError"):
         find_method(str(written("1 / 0")))
-    with pytest.raises(TagspreadError, match="ZeroDivisionError"):  # not half of a module from the first time
+    with pytest.raises(TagspreadError, match="ZeroDivisionError"):  # not the half-executed module of the first attempt
         find_method(str(written("1 / 0")))
     assert find_method(str(written())).__name__ == "MyRule"
 
@@ -195,7 +195,7 @@ def test_a_file_that_stopped_may_be_mended(written):
 def test_a_method_that_does_not_label_says_so(written):
     path = written("import tagspread as ts\nclass Lazy(ts.Method):\n    pass\n")
     with pytest.raises(
-        TagspreadError, match=re.escape("Lazy does not say how to label the unlabeled set; write its targets()")
+        TagspreadError, match=re.escape("Lazy does not define how to label the unlabeled set; write its targets()")
     ):
         get_method(str(path)).targets(torch.zeros(1, 1), Labeled(torch.tensor([[1]]), ("a",)), {})
 
@@ -208,7 +208,7 @@ QUICK |= {"preset": "paper", "warmup_epochs": 1, "epochs": 2, "device": "cpu", "
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """48 images, 16 of them tagged, and a rule beside them, in the folder where we are."""
+    """Write 48 images, 16 of them labeled, and a method file into the current folder."""
     top = tmp_path / "home"
     (top / "images").mkdir(parents=True)
     drawn, _ = digit_canvases(48, 1, seed=0)

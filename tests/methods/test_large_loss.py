@@ -1,4 +1,4 @@
-"""LL-R, LL-Ct and LL-Cp against loops over entries, and what they remember through a run (acceptance 6)."""
+"""LL-R, LL-Ct and LL-Cp, compared with loops over entries; what they keep through a run."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ def asl(logits, labels, weight):
 
 
 def most_by_tags(y, observed="top1"):
-    """What the observed tag, if there is one, misses: (sum of class proportions - 1) / classes, exactly."""
+    """Return the share of tags that the observed tag misses: (sum of class proportions - 1) / classes, exactly."""
     tags = Fraction(0)
     for column in y.T.tolist():
         known = [value for value in column if value >= 0]
@@ -39,7 +39,7 @@ def most_by_tags(y, observed="top1"):
 
 
 def chosen_entries(losses, labels, share):
-    """The ceil(B q r) assumed negatives with the largest loss above 0; among equals the first."""
+    """Select the ceil(B q r) assumed negatives with the largest loss above 0; the first among equals."""
     rows, classes = len(losses), len(losses[0])
     candidates = [(j, k) for j in range(rows) for k in range(classes) if labels[j][k] == 0 and losses[j][k] > 0]
     candidates.sort(key=lambda entry: -losses[entry[0]][entry[1]])
@@ -48,7 +48,7 @@ def chosen_entries(losses, labels, share):
 
 @st.composite
 def steps(draw):
-    """An unlabeled set's scores, the student's logits of the same rows, and how far training is."""
+    """Draw scores of the unlabeled set, the student's logits of the same rows, and the epoch."""
     scores, labeled = draw(problems())
     elements = draw(st.sampled_from([st.sampled_from([-4.0, 0.0, 1.5]), st.floats(-9, 9, width=32), st.just(2.0)]))
     logits = torch.from_numpy(draw(hnp.arrays(np.float32, tuple(scores.shape), elements=elements)))
@@ -89,7 +89,7 @@ def test_llr_and_llct_equal_a_loop_over_entries(step, entry_loss):
         assert student.grad is not None
         for j, k in chosen:
             assert student.grad[j, k] == 0 if name == "llr" else student.grad[j, k] <= 0
-        np.testing.assert_array_equal(targets.labels.numpy(), observed)  # nothing is remembered
+        np.testing.assert_array_equal(targets.labels.numpy(), observed)  # no correction is kept
 
 
 @settings(max_examples=100, deadline=None)
@@ -139,7 +139,7 @@ def test_exactly_so_many_entries_also_where_they_are_many_and_all_alike(name):
     method.loss(torch.zeros(100, 100), targets, bce, state)
     found = method.loss(torch.ones(100, 100), targets, bce, state)
     changed = (found != bce(torch.ones(100, 100), targets.labels, None)).sum()
-    assert int(changed) == (2000 if name == "llcp" else 1000)  # it was asked twice
+    assert int(changed) == (2000 if name == "llcp" else 1000)  # the loss was called twice
 
 
 def test_shares_that_make_a_whole_number_of_entries_never_take_one_more():
@@ -154,7 +154,7 @@ def test_shares_that_make_a_whole_number_of_entries_never_take_one_more():
 
 def test_the_default_cap_is_what_one_tag_per_image_misses():
     y = torch.zeros(8, 20, dtype=torch.int8)
-    y[:, 0], y[:4, 1] = 1, 1  # one tag and a half
+    y[:, 0], y[:4, 1] = 1, 1  # 1.5 tags per image
     labeled = Labeled(y, named(20), epochs=28, unlabeled_size=50)
     for epoch, share in [(0, 0.0), (1, 0.001), (10, 0.01), (25, 0.025), (26, 0.025), (28, 0.025)]:
         for name in ("llr", "llct"):
@@ -165,7 +165,7 @@ def test_the_default_cap_is_what_one_tag_per_image_misses():
         get_method("llcp").targets(torch.zeros(50, 20), replace(labeled, epoch=epoch), state)
         assert state["share"].item() == pytest.approx(0.001 if epoch else 0.0)
     assert get_method("llr", observed="none").cap(labeled) == pytest.approx(0.075)  # type: ignore[attr-defined]
-    state["corrected"][:, 7] = True  # 1 of 20: more than the cap
+    state["corrected"][:, 7] = True  # 1 of 20 entries: more than the limit
     get_method("llcp").targets(torch.zeros(50, 20), replace(labeled, epoch=9), state)
     assert state["share"].item() == 0
 
@@ -176,7 +176,7 @@ def test_entries_without_loss_and_observed_ones_are_never_touched(name):
     method = get_method(name, step=1.0, most=1.0)
     state = method.start(labeled)
     targets = method.targets(torch.tensor([[5.0, 0, 0], [0, 0, 5]]), labeled, state)._replace(places=torch.arange(2))
-    logits = torch.tensor([[-3.0, -9.0, 2.0], [-9.0, -3.0, -4.0]])  # f < 0.05 but for one: no asymmetric loss
+    logits = torch.tensor([[-3.0, -9.0, 2.0], [-9.0, -3.0, -4.0]])  # f < 0.05 except for one entry: ASL is 0
     expected = asl(logits, targets.labels, None)
     expected[0, 2] = 0.0 if name == "llr" else asl(logits, torch.ones(2, 3), None)[0, 2]
     torch.testing.assert_close(method.loss(logits, targets, asl, state), expected, rtol=0, atol=0)
@@ -203,10 +203,10 @@ def test_llcp_remembers_through_the_run_and_llct_does_not(small_problem, tiny, s
     run = run_training(small_problem, config, tmp_path / "llcp", watcher=silent)
     seen.append((saved(run.path)["method.corrected"], *seen[-1][1:]))
     counts = [int(corrected.sum()) for corrected, _, _ in seen]
-    assert counts[0] == counts[1] == 0  # nothing in the first epoch
+    assert counts[0] == counts[1] == 0  # no corrections in the first epoch
     assert 0 < counts[2] < counts[3] < counts[4]
     for (corrected, labels, scores), (later, _, _) in itertools.pairwise(seen):
-        assert (later >= corrected).all()  # for good
+        assert (later >= corrected).all()  # corrections are permanent
         np.testing.assert_array_equal(labels.numpy(), np.maximum(highest(scores, 1), corrected.numpy()))
 
     @dataclass(frozen=True)
@@ -253,5 +253,5 @@ def test_bad_options(name, options, words):
 def test_llcp_must_know_its_rows():
     labeled = Labeled(torch.tensor([[1]]), named(1), unlabeled_size=1)
     method = get_method("llcp")
-    with pytest.raises(TagspreadError, match="must be told which rows of the unlabeled set it sees"):
+    with pytest.raises(TagspreadError, match=r"set Targets\.places to the batch's rows"):
         method.loss(torch.zeros(1, 1), Targets(torch.zeros(1, 1)), bce, method.start(labeled))

@@ -1,4 +1,4 @@
-"""MAT against scikit-learn, threshold by threshold (acceptance 10)."""
+"""MAT, compared with scikit-learn threshold by threshold."""
 
 import math
 import re
@@ -20,7 +20,7 @@ from tests.methods.helpers import in_single_precision, logit, named, probabiliti
 
 
 def by_hand(metric, beta, support, truth, f):
-    """The first threshold of the grid with the best value, by scikit-learn; none without positives or support."""
+    """Find the first best threshold of the grid with scikit-learn; none without positives or support."""
     known = [(y, p) for y, p in zip(truth, f, strict=True) if y >= 0]
     if not any(y == 1 for y, _ in known):
         return math.inf
@@ -30,7 +30,7 @@ def by_hand(metric, beta, support, truth, f):
         tau = in_single_precision(step / 100)
         found = [int(p >= tau) for _, p in known]
         if found == before and metric != "recall":
-            continue  # the same predictions are never better
+            continue  # the same predictions have the same value
         before = found
         if metric == "fbeta":
             value = fbeta_score(y, found, beta=beta, zero_division=0)
@@ -90,7 +90,7 @@ def test_mat_gives_no_positives_to_a_class_without_any_or_with_too_few_items(met
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = get_method("mat", metric=metric).targets(torch.full((2, 3), 9.0), labeled, {})
-    assert found.labels.tolist() == [[0, 0, int(metric != "precision")]] * 2  # one item is less than the support
+    assert found.labels.tolist() == [[0, 0, int(metric != "precision")]] * 2  # one row is less than the support
 
 
 def test_mat_looks_at_all_items_of_a_large_labeled_part():
@@ -129,5 +129,5 @@ def test_bad_options(name, options, words):
 
 def test_mat_needs_scores_of_the_labeled_part():
     labeled = Labeled(torch.tensor([[1]]), named(1))
-    with pytest.raises(TagspreadError, match="looks at the scores of the labeled part, and none were given"):
+    with pytest.raises(TagspreadError, match="needs the scores of the labeled set"):
         get_method("mat").targets(torch.zeros(1, 1), labeled, {})

@@ -18,7 +18,7 @@ from tests.methods.helpers import highest, named, problems
 
 
 def tags_on_average(y):
-    """The sum of the class proportions, exactly."""
+    """Sum the class proportions exactly."""
     total = Fraction(0)
     for column in y.T.tolist():
         known = [value for value in column if value >= 0]
@@ -32,7 +32,7 @@ def check(method, scores, labeled, expected):
     assert found.weight is None
     assert found.labels.dtype == torch.int8
     np.testing.assert_array_equal(found.labels.numpy(), expected)
-    assert torch.equal(scores, before)  # nothing is changed in place
+    assert torch.equal(scores, before)  # the scores are not changed in place
 
 
 @settings(max_examples=150, deadline=None)
@@ -61,8 +61,8 @@ def test_ties_never_add_a_tag(count):
         ([[1, 1, 0, 0], [0, 0, 1, 1]], 2),  # 2 exactly
         ([[1, 1, 1, 0]] * 49 + [[0, 0, 0, 0]] * 49, 2),  # three halves
         ([[1, -1, 0, 0], [-1, 1, 0, 0], [1, 0, -1, -1]], 2),  # 2/2 + 1/2 + 0 + 0, not 3 tags in 3 rows
-        ([[-1, -1, -1, 1], [-1, -1, -1, 1]], 1),  # three classes of which nothing is known
-        ([[0, 0, 0, 0]], 1),  # a image gets at least one tag
+        ([[-1, -1, -1, 1], [-1, -1, -1, 1]], 1),  # three classes without a known label
+        ([[0, 0, 0, 0]], 1),  # an image gets at least one tag
         ([[1, 1, 1, 1]], 4),
         ([[int(j == k) for k in range(4)] for j in range(4)] * 3, 1),
     ],
@@ -88,7 +88,7 @@ def test_iat_compares_probabilities(dataset, threshold):
     scores, labeled = dataset
     method = get_method("iat", threshold=threshold)
     probabilities = 1 / (1 + np.exp(-scores.double().numpy()))
-    clear = np.abs(probabilities - threshold) > 1e-6  # single precision may round to the threshold
+    clear = np.abs(probabilities - threshold) > 1e-6  # float32 may round to the threshold
     found = method.targets(scores, labeled, {}).labels.numpy()
     np.testing.assert_array_equal(found[clear], (probabilities >= threshold)[clear])
 
@@ -116,10 +116,10 @@ def test_cap_takes_priors_by_name():
     method = get_method("cap", priors={"gull": 0.07, "sea": 0.2})
     check(method, scores, labeled, ts.cat_targets(scores, priors=[0.2, 1.0, 0.07]))
     positives = (method.targets(scores, labeled, {}).labels == 1).sum(0)
-    assert positives.tolist() == [20, 100, 7]  # sand as the labeled part says
+    assert positives.tolist() == [20, 100, 7]  # sand as often as in the labeled set
     counted = get_method("cap").targets(scores, labeled, {}).labels
     assert (counted == 1).sum(0).tolist() == [50, 100, 0]
-    assert (counted[:, 2] == -1).all()  # nobody looked for gulls
+    assert (counted[:, 2] == -1).all()  # gulls have no known label
     check(get_method("cap", priors={}), scores, labeled, counted)
 
 
@@ -194,17 +194,17 @@ SEA = Labeled(torch.tensor([[1, 0]]), ("sea", "sand"))
         (lambda: get_method("cap", keep_pos="0.8"), "keep_pos is '0.8'; give a share"),
         (lambda: get_method("cap", keep_pos=None), "keep_pos is None; give a share"),
         (lambda: get_method("cap", priors={"sea": 1.2}), "the prior of 'sea' is 1.2; give a share"),
-        (lambda: get_method("cap", priors=[0.1, 0.2]), "priors is [0.1, 0.2]; give a share by class name"),
-        (lambda: get_method("cap", priors={"see": 0.2}).start(SEA), "priors names 'see', which is no class"),
+        (lambda: get_method("cap", priors=[0.1, 0.2]), "priors is [0.1, 0.2]; give a dict of frequencies by class"),
+        (lambda: get_method("cap", priors={"see": 0.2}).start(SEA), "priors names 'see', which is not a class"),
         (lambda: get_method("cap", priors={"z": 0, "y": 0}).targets(torch.zeros(1, 2), SEA, {}), "priors names 'y'"),
         (lambda: get_method("cap").targets(torch.full((1, 2), math.nan), SEA, {}), "scores holds NaN at row 0"),
         (lambda: get_method("iat", threshold=2), "threshold is 2; give a share"),
         (lambda: get_method("iat", threshold=math.inf), "threshold is inf; give a share"),
-        (lambda: get_method("topk", k=0), "k is 0; give each image a whole number of tags, at least one"),
-        (lambda: get_method("topk", k=-3), "k is -3; give each image"),
-        (lambda: get_method("topk", k=2.5), "k is 2.5; give each image a whole number"),
-        (lambda: get_method("topk", k="2"), "k is '2'; give each image a whole number"),
-        (lambda: Method().targets(torch.zeros(1, 2), SEA, {}), "Method does not say how to label the unlabeled set"),
+        (lambda: get_method("topk", k=0), "k is 0; give a whole number of tags per image, at least 1"),
+        (lambda: get_method("topk", k=-3), "k is -3; give a whole number"),
+        (lambda: get_method("topk", k=2.5), "k is 2.5; give a whole number of tags"),
+        (lambda: get_method("topk", k="2"), "k is '2'; give a whole number of tags"),
+        (lambda: Method().targets(torch.zeros(1, 2), SEA, {}), "Method does not define how to label the unlabeled set"),
         (lambda: Labeled(torch.tensor([[2]]), ("a",)), "y holds 2 at row 0, class 0"),
     ],
 )

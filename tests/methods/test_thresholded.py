@@ -1,4 +1,4 @@
-"""PLC and ADSH against loops over entries (acceptance 8)."""
+"""PLC and ADSH, compared with loops over entries."""
 
 import math
 import re
@@ -38,7 +38,7 @@ def test_plc_at_its_borders():
 
 
 def adsh_thresholds(f, reference, tau, before):
-    """The rule of the book, class by class, on lists of probabilities."""
+    """Apply the published rule class by class, on lists of probabilities."""
     columns = list(zip(*f, strict=True))
     sure = [sorted((p for p in column if p >= 0.5), reverse=True) for column in columns]
     share = sum(p >= tau for p in sure[reference]) / len(sure[reference]) if sure[reference] else 0.0
@@ -54,7 +54,7 @@ def adsh_thresholds(f, reference, tau, before):
 
 
 def most_frequent(y):
-    """The class with the highest share of positives among what is known; the first of equals."""
+    """Return the class with the highest share of positives among its known labels; the first among equals."""
     shares = []
     for column in y.T.tolist():
         known = [value for value in column if value >= 0]
@@ -71,7 +71,7 @@ def test_adsh_equals_a_loop_over_classes_for_two_epochs(dataset, tau, negatives)
     tau = in_single_precision(tau)
     present = absent = [tau] * scores.shape[1]
     for epoch in range(2):
-        now = scores - 1.5 * epoch  # less sure: some class finds nothing any more
+        now = scores - 1.5 * epoch  # lower scores: some classes no longer reach 1/2
         f = probabilities(now)
         gone = (1 - now.sigmoid()).tolist()
         present = adsh_thresholds(f, reference, tau, present)
@@ -91,26 +91,26 @@ def test_adsh_equals_a_loop_over_classes_for_two_epochs(dataset, tau, negatives)
 
 
 def test_adsh_takes_the_most_frequent_class_as_reference_wherever_it_stands():
-    """The third class is the most frequent; half of what it finds reaches 0.9, so half of every class passes."""
+    """The third class is the most frequent; half of its finds reach 0.9, so every class selects half of its finds."""
     labeled = Labeled(torch.tensor([[0, 1, 1], [1, 0, 1], [0, 0, 1]]), named(3))
     columns = [logit(0.9, 0.8, 0.7, 0.6), logit(0.55, 0.54, 0.53, 0.1), logit(0.95, 0.94, 0.6, 0.55)]
     method = get_method("adsh", threshold=0.9)
     state = method.start(labeled)
     found = method.targets(torch.stack(columns, 1), labeled, state)
-    assert state["present"].tolist() == pytest.approx([0.8, 0.55, 0.9])  # places 1, round(0.5) = 0 and the reference
+    assert state["present"].tolist() == pytest.approx([0.8, 0.55, 0.9])  # ranks 1, round(0.5) = 0, reference class
     assert found.labels.T.tolist() == [[1, 1, -1, -1], [1, -1, -1, 0], [1, 1, -1, -1]]
 
 
 def test_adsh_without_a_sure_reference_takes_the_single_most_confident():
-    """Index -1 would be the least sure of all."""
+    """Index -1 would select the lowest probability."""
     labeled = Labeled(torch.tensor([[1, 1, 0], [1, 0, 1]]), named(3))
     columns = [logit(0.7, 0.6, 0.9, 0.8), logit(0.7, 0.51, 0.9, 0.6), logit(0.4, 0.3, 0.2, 0.1)]
     method = get_method("adsh")
     state = method.start(labeled)
     found = method.targets(torch.stack(columns, 1), labeled, state)
-    assert state["present"].tolist() == pytest.approx([0.95, 0.9, 0.95])  # of the last nothing is found
+    assert state["present"].tolist() == pytest.approx([0.95, 0.9, 0.95])  # the last class does not reach 1/2
     assert found.labels.T.tolist() == [[-1, -1, -1, -1], [-1, -1, 1, -1], [0, 0, 0, 0]]
-    nobody = method.targets(torch.full((1, 3), -3.0), labeled, state)  # a reference that finds nothing at all
+    nobody = method.targets(torch.full((1, 3), -3.0), labeled, state)  # the reference class does not reach 1/2
     assert nobody.labels.tolist() == [[0, 0, 0]]
     assert state["present"].tolist() == pytest.approx([0.95, 0.9, 0.95])
 

@@ -199,7 +199,7 @@ def test_labels_of_a_step_rest_on_the_same_look_as_those_of_an_epoch(dataset, ti
     assert all(steps)
 
 
-def test_acceptance_13_batch_sizes_follow_the_labeled_share(tiny):
+def test_batch_sizes_follow_the_labeled_share(tiny):
     """The released batch sizes for the four shares, and any other share."""
     for share, batch, known, warm in [(0.05, 64, 4, 16), (0.1, 64, 8, 32), (0.15, 32, 6, 48), (0.2, 32, 8, 64)]:
         n = int(share * 5717)

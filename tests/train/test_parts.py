@@ -66,7 +66,7 @@ def test_ema_is_the_average_of_what_it_saw():
     assert not any(p.requires_grad for p in ema.model.parameters())
 
 
-def test_acceptance_4_one_cycle():
+def test_one_cycle():
     """Made for 40 epochs: 4e-6 at the start, 1e-4 after a fifth, 3.09e-5 after 28."""
     network = build_network("small", 2, weights="none")
     optimizer = make_optimizer(network, TrainConfig(lr=1e-4))

@@ -6,7 +6,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Many small tensors: on a busy machine torch's threads wait for each other ten times longer than they work."""
+    """Use one thread: for many small tensors on a busy machine, torch's threads mostly wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -19,7 +19,7 @@ ENHANCERS = {
 
 
 def batch(count, height=24, width=24, channels=3, seed=0):
-    """Half noise, half gentle waves."""
+    """Return images that are half noise, half smooth waves."""
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, (count, channels, height, width), dtype=np.uint8)
     y, x = np.mgrid[:height, :width] / 24
@@ -28,7 +28,7 @@ def batch(count, height=24, width=24, channels=3, seed=0):
     return torch.from_numpy(images)
 
 
-# ---- a slow, literal reference: one pixels at a time, with Pillow
+# ---- a slow, literal reference: one image at a time, with Pillow
 
 
 def square(image, at, side, fill):
@@ -36,7 +36,7 @@ def square(image, at, side, fill):
     left, top = x - side // 2, y - side // 2
     image = image.copy()
     if side > 0:
-        right, bottom = min(left + side, width) - 1, min(top + side, height) - 1  # Pillow draws both ends
+        right, bottom = min(left + side, width) - 1, min(top + side, height) - 1  # Pillow includes both ends
         ImageDraw.Draw(image).rectangle((max(left, 0), max(top, 0), right, bottom), fill=fill)
     return image
 
@@ -67,7 +67,7 @@ def operate(image, name, value, at):
 
 
 def magnitude(name, level, sign):
-    """The scales, written out a second time."""
+    """The magnitudes, written out independently."""
     share = level / 9
     if name in ENHANCERS:
         return 1 + sign * 0.9 * share
@@ -144,7 +144,7 @@ def test_two_geometric_operations_are_one_resampling(monkeypatch):
     assert calls == [True]
 
 
-# ---- what is drawn
+# ---- random parameters
 
 
 def test_distribution_of_the_draws():
@@ -194,7 +194,7 @@ def test_a_image_keeps_its_view_in_any_batch(kind):
     assert views(images[:0], [], 4).shape == (0, 3, 24, 24)
 
 
-# ---- what can be switched
+# ---- options
 
 
 @pytest.mark.parametrize(("height", "width", "share"), [(32, 32, 0.5), (20, 31, 0.5), (9, 9, 0.3), (16, 16, 1.0)])
@@ -205,12 +205,12 @@ def test_cutout_is_one_square_of_one_color(height, width, share):
     side, whole = round(share * min(height, width)), 0
     for k in range(300):
         if not plan.cutout_color[k].all():
-            continue  # a channel without color does not show on black
+            continue  # a channel with fill 0 is invisible on black
         covered = found[k].amin(0) > 0
         down, across = int(covered.any(1).sum()), int(covered.any(0).sum())
         assert int(covered.sum()) == down * across  # a rectangle
         assert max(down, across) <= side
-        assert min(down, across) >= side // 2  # at least the half on the pixels's side of the center
+        assert min(down, across) >= side // 2  # at least the half that lies inside the image
         assert (found[k][:, covered].T.numpy() == plan.cutout_color[k]).all()
         whole += down == across == side
     assert whole > 0 or share == 1
@@ -261,7 +261,7 @@ def test_gray_images():
         (lambda: Views().strong(batch(2).numpy(), [0, 1], 0), "ndarray.*; give a uint8 tensor"),
         (lambda: Views().strong(batch(2, channels=4), [0, 1], 0), "give 3 channels"),
         (lambda: Views().strong(batch(2)[..., :0], [0, 1], 0), "at least one pixel"),
-        (lambda: Views().strong(batch(2), [0], 0), "rows names 1 images but 2 were given"),
+        (lambda: Views().strong(batch(2), [0], 0), "rows has 1 entries for 2 images"),
         (lambda: Views().weak(batch(2), [0.5, 1], 0), "rows is an array of float64"),
     ],
 )

@@ -21,12 +21,12 @@ def images(count=2, side=32, seed=0):
 
 
 def normalized(x, mean, std):
-    """The formula, in double precision."""
+    """Apply the formula in double precision."""
     return (x.double() / 255 - torch.tensor(mean).view(1, 3, 1, 1)) / torch.tensor(std).view(1, 3, 1, 1)
 
 
 def wake(network):
-    """Let every branch count: timm starts each block's last scale at 0."""
+    """Randomize all scales, so that every branch matters: timm initializes each block's last scale to 0."""
     for module in network.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             torch.nn.init.uniform_(module.weight, 0.5, 1)
@@ -49,7 +49,7 @@ def outputs(network, x=None):
 
 @pytest.fixture(scope="module")
 def donor():
-    """A network as timm's users have it, with its classifier."""
+    """Save a timm network with its classifier, as users have it."""
     torch.manual_seed(3)
     return wake(timm.create_model(TINY, pretrained=False, num_classes=7)).eval()
 
@@ -72,7 +72,7 @@ def test_images_to_logits(name, head):
 @pytest.mark.parametrize(
     "name",
     [
-        "test_convnext",  # keeps a norm below its classifier
+        "test_convnext",  # has a norm below its classifier
         "test_vit",  # tokens instead of a map
         "test_mambaout",  # channels last, and pooled features wider than the map's
         "mobilenetv3_small_050",  # pooled features wider than the map's
@@ -96,7 +96,7 @@ def test_other_families(tmp_path, name, head):
         ("small", "weights", (0.5,) * 3, (0.5,) * 3),
         ("small", "none", (0.0,) * 3, (1.0,) * 3),
         ("small", "imagenet", IMAGENET_MEAN, IMAGENET_STD),
-        (TINY, "weights", (0.5,) * 3, (0.5,) * 3),  # what timm says of this network
+        (TINY, "weights", (0.5,) * 3, (0.5,) * 3),  # timm's normalization for this network
         ("resnet18", "weights", IMAGENET_MEAN, IMAGENET_STD),
         (TINY, "none", (0.0,) * 3, (1.0,) * 3),
     ],
@@ -196,7 +196,7 @@ def test_resnet50_takes_torchvisions_weights(monkeypatch):
 
 
 def test_timms_own_weights_bring_their_normalization(monkeypatch):
-    downloaded = timm.create_model("test_vit", pretrained=False, num_classes=0)  # timm says 0.5 for this one
+    downloaded = timm.create_model("test_vit", pretrained=False, num_classes=0)  # timm's normalization: 0.5
     monkeypatch.setattr(backbones, "timm_download", {"test_vit": downloaded, "test_vit.r160_in1k": downloaded}.get)
     for name in ("test_vit", "test_vit.r160_in1k"):
         network = build_network(name, 3)

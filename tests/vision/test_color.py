@@ -9,7 +9,7 @@ FACTORS = [0.1, 0.28, 0.37, 0.5, 0.73, 0.91, 1.0, 1.09, 1.18, 1.27, 1.54, 1.72, 
 
 
 def images_of(channels):
-    """Noise, few levels, dark, bright, constant and extreme images, waves, and tiny ones; per shape one batch."""
+    """Yield one batch per shape: noise, few levels, dark, bright, constant, extreme, smooth and tiny images."""
     rng = np.random.default_rng(channels)
     batches = []
     for height, width in ((24, 37), (32, 32), (3, 3), (1, 1), (2, 5), (1, 7)):
@@ -20,7 +20,7 @@ def images_of(channels):
         made += [rng.integers(0, 40, shape), rng.integers(200, 256, shape), rng.choice([0, 255], shape)]
         made += [np.full(shape, level) for level in (0, 1, 127, 128, 254, 255)]
         made += [np.broadcast_to(wave, shape), rng.integers(100, 102, shape)]
-        # nearly constant, with one pixel apart: where equalize has no step to take, or only just one
+        # nearly constant except for one pixel: equalize has no step, or just one
         for odd in (0, 255):
             made.append(np.full(shape, 90))
             made[-1][:, -1, -1] = odd
@@ -38,7 +38,7 @@ def array_of(image):
 
 
 def check(function, change, parameters, channels):
-    """Compare the batched function with Pillow, every image with another parameter."""
+    """Compare the batched function with Pillow, with another parameter for every image."""
     for images in images_of(channels):
         given, count = torch.from_numpy(images), len(images)
         for start in range(len(parameters) or 1):
@@ -73,7 +73,7 @@ def test_equals_pillow(function, change, parameters, channels):
 
 
 def test_equalize_many_histograms():
-    """Uneven histograms of every kind, where the running sum can pass 255 steps."""
+    """Uneven histograms, in which the running sum can pass 255 steps."""
     rng = np.random.default_rng(5)
     images = np.empty((200, 3, 30, 30), np.uint8)
     for k in range(200):

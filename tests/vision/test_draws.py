@@ -37,11 +37,11 @@ def test_streams_epochs_and_seeds_are_independent():
     table = np.stack([uniform(seed, epoch, ROWS, stream) for seed, epoch, stream in np.ndindex(3, 3, 3)])
     correlation = np.corrcoef(table) - np.eye(27)
     assert np.abs(correlation).max() < 5 / np.sqrt(len(ROWS))
-    # pairs fill the square evenly, not only without a straight-line relation
+    # pairs of streams fill the square evenly; the absence of linear correlation would not be enough
     for k in range(1, 27):
         cells = (np.floor(table[0] * 8) * 8 + np.floor(table[k] * 8)).astype(int)
         assert chisquare(np.bincount(cells, minlength=64)).pvalue > 1e-4
-    assert len(np.unique(table)) == table.size  # and no two are the same sequence, shifted
+    assert len(np.unique(table)) == table.size  # no two streams are shifted copies
 
 
 def test_a_image_keeps_its_number_in_any_batch():
@@ -55,5 +55,5 @@ def test_a_image_keeps_its_number_in_any_batch():
 
 @pytest.mark.parametrize("rows", [[[1]], [0.5], ["a"], 3])
 def test_bad_rows(rows):
-    with pytest.raises(ValueError, match="whole-number index of each image"):
+    with pytest.raises(ValueError, match="integer index of each image"):
         check_rows(rows)

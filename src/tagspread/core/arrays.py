@@ -1,4 +1,4 @@
-"""How arrays enter and leave the core: numpy or torch in, checked, and the same kind out."""
+"""Input validation for arrays: accept numpy or torch, check shape and values, return the kind that was given."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 
 from tagspread.errors import TagspreadError
 
-Array: TypeAlias = Any  # a tensor if a tensor was given, else a numpy array
+Array: TypeAlias = Any  # a tensor if the argument was a tensor, otherwise a numpy array
 ArrayLike: TypeAlias = npt.ArrayLike | Tensor
 
 LABEL_VALUES = "1 (present), 0 (absent) or -1 (unknown)"
 
 
 def as_tensor(argument: str, values: ArrayLike) -> Tensor:
-    """View ``values`` as a detached tensor, without copying where memory layout allows it."""
+    """View ``values`` as a detached tensor; copy only where the memory layout requires it."""
     if isinstance(values, Tensor):
         return values.detach()
     try:
@@ -40,7 +40,7 @@ def as_tensor(argument: str, values: ArrayLike) -> Tensor:
 
 
 def as_scores(argument: str, values: ArrayLike) -> Tensor:
-    """Return a non-empty rows x classes matrix of scores; half precision is left for the caller to widen."""
+    """Return a non-empty rows x classes matrix of scores; half precision is kept for the caller to widen."""
     scores = check_matrix(argument, as_tensor(argument, values))
     return scores if scores.is_floating_point() else scores.to(torch.float64)
 
@@ -49,7 +49,7 @@ def as_labels(argument: str, values: ArrayLike) -> Tensor:
     """Return a non-empty rows x classes int8 matrix that holds only 1, 0 and -1 (unknown)."""
     given = check_matrix(argument, as_tensor(argument, values))
     labels = given.to(torch.int8)
-    # comparing with the original also catches fractions, NaN and numbers that wrap around in int8
+    # comparing with the original also catches fractions, NaN and numbers that overflow int8
     bad = (labels != given) | (labels > 1) | (labels < -1)
     if bool(bad.any()):
         row, column = first_true(bad)
@@ -85,10 +85,10 @@ def check_same_shape(argument: str, values: Tensor, other_argument: str, other: 
 
 
 def check_no_nan(argument: str, values: Tensor) -> None:
-    """Raise if any entry is NaN, naming the first."""
+    """Raise if any entry is NaN; the message names the first one."""
     if not values.is_floating_point():
         return
-    # the sum is NaN if any entry is; it is cheap, and inf - inf only costs the exact look below
+    # the sum is NaN if any entry is NaN; inf - inf also gives NaN, and then the exact test below decides
     if bool(torch.isnan(values.sum())) and bool((bad := torch.isnan(values)).any()):
         row, column = first_true(bad)
         raise nan_error(argument, row, column)
@@ -98,7 +98,7 @@ def nan_error(argument: str, row: int, column: int) -> TagspreadError:
     """Return the error for a NaN entry of a matrix."""
     return TagspreadError(
         f"{argument} holds NaN at row {row}, class {column}; a NaN cannot be ranked. "
-        "Find out why the model gave it (often a learning rate that is too high) or leave the row out."
+        "Find out why the model returned it (often the learning rate is too high) or leave the row out."
     )
 
 
@@ -109,5 +109,5 @@ def first_true(mask: Tensor) -> tuple[int, int]:
 
 
 def like(result: Tensor, given: ArrayLike) -> Array:
-    """Return ``result`` as the kind of array that ``given`` was: a tensor for a tensor, else numpy."""
+    """Convert ``result`` to the kind of array that ``given`` is: a tensor for a tensor, otherwise a numpy array."""
     return result if isinstance(given, Tensor) else result.cpu().numpy()

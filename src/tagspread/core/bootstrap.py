@@ -1,4 +1,4 @@
-"""The bootstrap: how much would a figure move if other rows of the same kind had been drawn?"""
+"""Bootstrap confidence intervals: resample rows with replacement, return the basic (reverse percentile) interval."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from torch import Tensor
 
 from tagspread.errors import TagspreadError
 
-FEWEST = 5  # positives for an interval: drawn anew, one that was ranked first always is so again, as if that were sure
+# Positives that a class needs for an interval. With fewer, the bootstrap underestimates the spread: a single positive
+# that is ranked first is ranked first in every sample.
+FEWEST = 5
 
 
 def few_positives(positives: Sequence[int]) -> int:
-    """Return how many classes occur, but too seldom for their figure to be worth much.
+    """Count the classes that occur, but on fewer than ``FEWEST`` rows: too few for a reliable metric.
 
     >>> few_positives([0, 1, 4, 5, 80])
     2
@@ -24,22 +26,22 @@ def few_positives(positives: Sequence[int]) -> int:
 
 
 def few_in_words(few: int, classes: int) -> str | None:
-    """Return what it means for a mean over classes that so many of them are rare; None if those are less than half."""
+    """Return a warning about a mean over classes if at least half of them are rare; otherwise None."""
     if 2 * few < max(1, classes):
         return None
     return (
-        f"{few} of {classes} tags are on fewer than {FEWEST} of these images; the mAP then comes out too high and "
-        "its interval too narrow"
+        f"{few} of {classes} tags are on fewer than {FEWEST} of these images, so the mAP is too high and its interval "
+        "too narrow"
     )
 
 
 def resampling_counts(rows: int, samples: int, seed: int, cells: int, device: torch.device) -> Iterator[Tensor]:
-    """Yield, in batches of at most ``cells`` entries, how often each row was drawn in each resampled data set.
+    """Yield, in batches of at most ``cells`` entries, how often each row was drawn in each bootstrap sample.
 
-    Drawn on the CPU, so that a seed means the same on every device.
+    The rows are drawn on the CPU, so that a seed gives the same samples on every device.
     """
     if not isinstance(samples, Integral) or samples < 1:
-        raise TagspreadError(f"samples is {samples}; draw the rows at least once, better 1000 times.")
+        raise TagspreadError(f"samples is {samples}; draw at least 1 bootstrap sample, better 1000.")
     generator = torch.Generator().manual_seed(seed)
     batch = max(1, cells // rows)
     for at in range(0, samples, batch):
@@ -51,12 +53,12 @@ def resampling_counts(rows: int, samples: int, seed: int, cells: int, device: to
 def basic_interval(
     estimate: float, values: Tensor, confidence: float, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> tuple[float, float]:
-    """Return the basic bootstrap interval: the spread of the resampled values, mirrored at the estimate.
+    """Return the basic bootstrap interval: the quantiles of the resampled values, mirrored at the estimate.
 
-    Average precision comes out too high on few positives, and higher still on resampled ones, where fewer
-    are distinct. Mirroring takes most of that bias out where classes have many positives; the plain percentiles of
-    ``values`` would double it. With a handful of positives per class the interval stays too narrow. On a handful of
-    rows mirroring can shift the interval past the estimate; it is then stretched to reach it.
+    Average precision is biased upwards on few positives, and more so on bootstrap samples, which hold fewer distinct
+    positives. Mirroring removes most of this bias for classes with many positives; the percentile interval would
+    double it. With a handful of positives per class the interval is still too narrow. With a handful of rows,
+    mirroring can move the interval past the estimate; it is then extended to include the estimate.
 
     >>> basic_interval(0.5, torch.tensor([0.3, 0.4]), 0.9)[0]
     0.5
@@ -65,7 +67,7 @@ def basic_interval(
     tail = (1 - confidence) / 2
     ends = torch.tensor([tail, 1 - tail], dtype=values.dtype, device=values.device)
     low, high = torch.nanquantile(values, ends).tolist()
-    if math.isnan(low):  # no resampled set had anything to measure
+    if math.isnan(low):  # no bootstrap sample held a positive
         return math.nan, math.nan
     low, high = min(estimate, 2 * estimate - high), max(estimate, 2 * estimate - low)
     return max(low, bounds[0]), min(high, bounds[1])

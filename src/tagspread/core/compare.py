@@ -1,10 +1,10 @@
-r"""Which of two models is better, and could it be chance? The difference of their mAP, with a paired interval.
+r"""Paired model comparison: the difference of two models' mAP with a paired bootstrap interval.
 
 .. math:: d = \mathrm{mAP}(S, Y) - \mathrm{mAP}(S', Y), \qquad
           d_b = \mathrm{mAP}(S_{I_b}, Y_{I_b}) - \mathrm{mAP}(S'_{I_b}, Y_{I_b})
 
-Both models are measured on the same resampled rows :math:`I_b`: what makes a data set hard is hard for both and
-cancels, so that a difference shows long before the two models' own intervals part.
+Both models are evaluated on the same bootstrap samples :math:`I_b`. Variation that comes from the rows affects both and
+cancels, so the paired interval shows a difference long before the two separate intervals stop overlapping.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ def paired_difference_interval(
     samples: int = 1000,
     seed: int = 0,
 ) -> tuple[float, float, float]:
-    """Return by how much the mAP of ``scores`` exceeds that of ``other``, and the interval of that difference.
+    """Return how much the mAP of ``scores`` exceeds that of ``other``, with a confidence interval.
 
     Args:
-        scores: rows x classes of one model, higher means more likely present.
-        other: the same of the other model.
+        scores: rows x classes scores of one model, higher means more likely present.
+        other: rows x classes scores of the other model.
         y: rows x classes matrix of 1, 0 and -1 (unknown).
         absent: as in :func:`~tagspread.core.metrics.mean_average_precision`.
-        confidence: how sure the interval is to be.
-        samples: how many times the rows are drawn anew.
-        seed: the same seed gives the same interval, on every device.
+        confidence: confidence level of the interval.
+        samples: number of bootstrap samples.
+        seed: seed of the bootstrap; the same seed gives the same interval on every device.
 
     Returns:
-        Difference, low end, high end (basic bootstrap over rows); NaN if no class has a positive.
+        ``(difference, low, high)`` by the basic bootstrap over rows; NaN if no class has a positive.
 
     >>> better, worse = [[0.9], [0.8], [0.4], [0.3]], [[0.1], [0.8], [0.4], [0.9]]
     >>> difference, low, high = paired_difference_interval(better, worse, [[1], [1], [0], [0]], seed=1)

@@ -1,4 +1,4 @@
-r"""Losses per entry (item, class), masked: what is unknown or ignored costs nothing and moves nothing.
+r"""Multi-label losses: binary cross-entropy (BCE) and asymmetric loss (ASL), masked for unknown and ignored entries.
 
 With :math:`f = \sigma(z)` the predicted probability of a class,
 
@@ -7,8 +7,9 @@ With :math:`f = \sigma(z)` the predicted probability of a class,
     \text{ASL:}\quad & \ell_1 = -(1 - f)^{\gamma_+} \log f, & \ell_0 &= -f_m^{\gamma_-} \log(1 - f_m),
     \qquad f_m = \max(f - \mu, 0)
 
-The asymmetric loss (ASL) turns down the many easy negatives; the margin :math:`\mu` silences those below
-it altogether. The focal factors are weights, not part of what is differentiated.
+The asymmetric loss (ASL) down-weights the many easy negatives; negatives with a probability below the margin
+:math:`\mu` have no loss at all. The focal factors are treated as constants: no gradient flows through them. An entry
+whose target is -1 has loss 0 and gradient 0.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ REDUCTIONS = ("sum", "mean", "none")
 
 
 def bce_loss(logits: Tensor, targets: Tensor, weight: Tensor | None = None, reduction: str = "sum") -> Tensor:
-    """Binary cross-entropy over the entries that are known.
+    """Compute the binary cross-entropy over the entries that are not ignored.
 
     Args:
-        logits: scores before the sigmoid, any float type; computed in float32 (float64 stays).
+        logits: scores before the sigmoid, any float type; computed in float32 (float64 stays float64).
         targets: 1 present, 0 absent, -1 ignored; a soft target between 0 and 1 mixes both losses.
-        weight: importance of each entry, of the logits' shape or broadcast to it; 0 ignores.
-        reduction: ``"sum"``, ``"mean"`` (weighted, over what is not ignored) or ``"none"``.
+        weight: weight of each entry, of the logits' shape or broadcastable to it; 0 ignores the entry.
+        reduction: ``"sum"``, ``"mean"`` (the weighted mean over the entries not ignored) or ``"none"``.
 
     >>> bce_loss(torch.tensor([[0.0, 9.0]]), torch.tensor([[1, -1]])).item()
     0.6931...
@@ -48,19 +49,19 @@ def asl_loss(
     weight: Tensor | None = None,
     reduction: str = "sum",
 ) -> Tensor:
-    """Asymmetric loss over the entries that are known (Ridnik et al., 2021).
+    """Compute the asymmetric loss (Ridnik et al., 2021) over the entries that are not ignored.
 
-    The defaults are those of CAP's released code; ``margin=0`` gives the formula of its paper, which names
-    no values for the exponents.
+    The defaults are those of CAP's released code. ``margin=0`` gives the formula of its paper, which states no values
+    for the exponents.
 
     Args:
-        logits: scores before the sigmoid, any float type; computed in float32 (float64 stays).
+        logits: scores before the sigmoid, any float type; computed in float32 (float64 stays float64).
         targets: 1 present, 0 absent, -1 ignored; a soft target between 0 and 1 mixes both losses.
-        gamma_pos: exponent that turns down positives already found.
-        gamma_neg: exponent that turns down negatives already rejected.
-        margin: a negative with a probability up to this costs exactly nothing.
-        weight: importance of each entry, of the logits' shape or broadcast to it; 0 ignores.
-        reduction: ``"sum"``, ``"mean"`` (weighted, over what is not ignored) or ``"none"``.
+        gamma_pos: focusing exponent for positives; larger values down-weight easy positives more.
+        gamma_neg: focusing exponent for negatives; larger values down-weight easy negatives more.
+        margin: a negative with a probability up to this value has loss 0.
+        weight: weight of each entry, of the logits' shape or broadcastable to it; 0 ignores the entry.
+        reduction: ``"sum"``, ``"mean"`` (the weighted mean over the entries not ignored) or ``"none"``.
 
     >>> asl_loss(torch.zeros(1, 1), torch.tensor([[0]])).item()  # 0.45**4 * -log(0.55)
     0.02451...
@@ -70,7 +71,7 @@ def asl_loss(
     if not 0 <= margin < 1:
         raise TagspreadError(f"margin is {margin}; it is a probability, so give a number from 0 up to below 1.")
     z, y, w = _prepare(logits, targets, weight, reduction)
-    # log-sigmoid stays finite where log(sigmoid) does not; a margin keeps the logarithm's argument off zero
+    # log-sigmoid stays finite where log(sigmoid) does not; with a margin, the argument of the logarithm is above 0
     positive = functional.logsigmoid(z)
     negative = ((z.neg().sigmoid() + margin).clamp(max=1.0)).log() if margin > 0 else functional.logsigmoid(-z)
     with torch.no_grad():
@@ -80,13 +81,13 @@ def asl_loss(
     return _reduce(-(y * focal_pos * positive + (1 - y) * focal_neg * negative), w, reduction)
 
 
-def no_targets(values: Tensor) -> Tensor:
-    """Return where values are neither labels, nor soft ones, nor ignored."""
+def invalid_targets(values: Tensor) -> Tensor:
+    """Return where values are not valid targets: neither -1 nor between 0 and 1."""
     return ~((values == -1) | ((values >= 0) & (values <= 1)))
 
 
 def _prepare(logits: Tensor, targets: Tensor, weight: Tensor | None, reduction: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Check and widen; return logits and targets with 0 in the ignored places, and the weights."""
+    """Validate and widen; return logits and targets with 0 in place of ignored entries, and the weights."""
     check_choice("reduction", reduction, REDUCTIONS)
     for argument, value in (("logits", logits), ("targets", targets), ("weight", weight)):
         if not isinstance(value, Tensor) and (argument != "weight" or value is not None):
@@ -95,14 +96,13 @@ def _prepare(logits: Tensor, targets: Tensor, weight: Tensor | None, reduction: 
         raise TagspreadError(
             f"logits have shape {tuple(logits.shape)} but targets {tuple(targets.shape)}; give one target per logit."
         )
-    if targets.device.type == "cpu":  # on an accelerator this look would stall the device at every step
-        wrong = no_targets(targets)
-        if bool(wrong.any()):
-            place = tuple(wrong.nonzero()[0].tolist())
-            raise TagspreadError(f"targets hold {targets[wrong][0].item()} at {place}; {WHAT_TARGETS_ARE}")
+    if targets.device.type == "cpu":  # on an accelerator this check would wait for the device at every step
+        invalid = invalid_targets(targets)
+        if bool(invalid.any()):
+            index = tuple(invalid.nonzero()[0].tolist())
+            raise TagspreadError(f"targets hold {targets[invalid][0].item()} at {index}; {WHAT_TARGETS_ARE}")
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    known = targets >= 0
-    w = known.to(dtype)
+    w = (targets >= 0).to(dtype)
     if weight is not None:
         try:
             w = w * weight.to(dtype).broadcast_to(logits.shape)
@@ -112,7 +112,7 @@ def _prepare(logits: Tensor, targets: Tensor, weight: Tensor | None, reduction: 
                 "give one weight per entry, row (n x 1) or class."
             ) from None
     counts = w != 0
-    # replaced before the arithmetic, not multiplied by 0 after it: an ignored infinity must stay ignored
+    # replace ignored entries before the arithmetic: multiplying an infinite loss by 0 afterwards would give NaN
     z = torch.where(counts, logits.to(dtype), 0.0)
     return z, torch.where(counts, targets.to(dtype), 0.0), w
 

@@ -1,10 +1,10 @@
-r"""How good are scores and decisions? Average precision, its mean, and the six multi-label figures.
+r"""Multi-label metrics: average precision (AP), mAP, precision, recall, F1, and bootstrap confidence intervals.
 
 .. math:: \mathrm{AP}_k = \sum_j (R_j - R_{j-1})\, P_j
 
-over the distinct scores of class k from the highest down, with precision :math:`P_j` and recall
-:math:`R_j` of what scores at least that much: ties are one step, nothing is interpolated. Entries whose
-label is unknown (-1) take no part in their class.
+The sum runs over the distinct scores of class k in descending order. :math:`P_j` and :math:`R_j` are the precision and
+recall of the rows that score at least as much. Tied scores form one step, and nothing is interpolated. Entries with an
+unknown label (-1) are left out of their class.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tagspread.core.bootstrap import basic_interval, resampling_counts
 from tagspread.core.ranking import rank_dtype, sort_rows
 from tagspread.errors import TagspreadError, check_choice
 
-CELLS_AT_ONCE = 2**23  # how many entries are worked on together: bounds the memory, whatever the data's size
+CELLS_AT_ONCE = 2**23  # entries processed together: bounds the memory for data of any size
 
 
 def average_precision(scores: ArrayLike, y: ArrayLike) -> Array:
-    """Return the average precision of each class, in 0..1; NaN for a class without a positive.
+    """Compute the average precision (AP) of each class, between 0 and 1; NaN for a class without a positive.
 
     Args:
         scores: rows x classes, higher means more likely present.
@@ -62,17 +62,19 @@ def mean_average_precision(
 def mean_average_precision(
     scores: ArrayLike, y: ArrayLike, absent: str = "skip", *, return_skipped: bool = False
 ) -> float | tuple[float, int]:
-    """Return the mean over classes of the average precision (mAP), in 0..1.
+    """Compute the mean average precision (mAP) over classes, between 0 and 1.
 
     Args:
         scores: rows x classes, higher means more likely present.
         y: rows x classes matrix of 1, 0 and -1 (unknown).
-        absent: what a class without a positive does: ``"skip"`` leaves it out of the mean, ``"zero"`` counts it
-            as 0, as scikit-learn and CAP's released code do.
-        return_skipped: also return how many classes were left out.
+        absent: how to treat a class without a positive: ``"skip"`` leaves it out of the mean, ``"zero"`` counts it as
+            0, as scikit-learn and CAP's released code do.
+        return_skipped: also return the number of classes left out.
 
     Returns:
-        The mean (NaN if no class has a positive and all are skipped), and with ``return_skipped`` their number.
+        The mean (NaN if no class has a positive and all are skipped); with ``return_skipped``, a pair of the mean and
+            the
+        number of skipped classes.
 
     >>> mean_average_precision([[0.9, 0.1], [0.8, 0.3]], [[1, 0], [0, 0]])
     1.0
@@ -83,9 +85,9 @@ def mean_average_precision(
     """
     check_choice("absent", absent, ("skip", "zero"))
     per_class = as_tensor("scores", average_precision(scores, y))
-    missing = int(per_class.isnan().sum())
+    n_absent = int(per_class.isnan().sum())
     mean = (per_class.nanmean() if absent == "skip" else per_class.nan_to_num(0.0).mean()).item()
-    return (mean, missing if absent == "skip" else 0) if return_skipped else mean
+    return (mean, n_absent if absent == "skip" else 0) if return_skipped else mean
 
 
 def mean_average_precision_interval(
@@ -97,15 +99,18 @@ def mean_average_precision_interval(
     samples: int = 1000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return the interval that holds the mAP on all data of this kind (basic bootstrap over rows).
+    """Compute a confidence interval for the mAP by the basic bootstrap over rows.
 
     Args:
         scores: rows x classes, higher means more likely present.
         y: rows x classes matrix of 1, 0 and -1 (unknown).
-        absent: as in :func:`mean_average_precision`, applied to each resampled data set.
-        confidence: how sure the interval is to be.
-        samples: how many times the rows are drawn anew.
-        seed: the same seed gives the same interval, on every device.
+        absent: as in :func:`mean_average_precision`, applied to each bootstrap sample.
+        confidence: confidence level of the interval.
+        samples: number of bootstrap samples.
+        seed: seed of the bootstrap; the same seed gives the same interval on every device.
+
+    Returns:
+        ``(low, high)``.
 
     >>> low, high = mean_average_precision_interval([[0.9], [0.8], [0.4], [0.3]], [[1], [0], [1], [0]], seed=1)
     >>> 0 < low < mean_average_precision([[0.9], [0.8], [0.4], [0.3]], [[1], [0], [1], [0]]) < high <= 1
@@ -116,13 +121,13 @@ def mean_average_precision_interval(
 
 
 def resampled_means(scores: ArrayLike, y: ArrayLike, absent: str, samples: int, seed: int) -> Tensor:
-    """Return the mAP of each of ``samples`` resampled data sets; a seed draws the same rows whatever the scores."""
+    """Compute the mAP of each bootstrap sample. The same seed draws the same rows, whatever the scores."""
     check_choice("absent", absent, ("skip", "zero"))
     checked, labels = _check(scores, y)
-    drawings = resampling_counts(len(checked), samples, seed, CELLS_AT_ONCE, checked.device)
+    samples_drawn = resampling_counts(len(checked), samples, seed, CELLS_AT_ONCE, checked.device)
     columns = [_RankedClass(column, label) for column, label in zip(checked.t(), labels.t(), strict=True)]
     means = []
-    for drawn in drawings:
+    for drawn in samples_drawn:
         per_class = torch.stack([column.average_precision(drawn) for column in columns])
         means.append(per_class.nanmean(0) if absent == "skip" else per_class.nan_to_num(0.0).mean(0))
     return torch.cat(means)
@@ -131,9 +136,9 @@ def resampled_means(scores: ArrayLike, y: ArrayLike, absent: str, samples: int, 
 def average_precision_interval(
     scores: ArrayLike, y: ArrayLike, *, confidence: float = 0.9, samples: int = 1000, seed: int = 0
 ) -> tuple[Array, Array]:
-    """Return, per class, the interval that holds its average precision on all data of this kind.
+    """Compute a confidence interval for the average precision of each class, by the basic bootstrap over rows.
 
-    The arguments are those of :func:`mean_average_precision_interval`; NaN for a class without a positive.
+    The arguments are those of :func:`mean_average_precision_interval`. Classes without a positive get NaN.
 
     >>> low, high = average_precision_interval([[0.9], [0.8], [0.4], [0.3]], [[1], [0], [1], [0]], seed=1)
     >>> bool(0 < low[0] < average_precision([[0.9], [0.8], [0.4], [0.3]], [[1], [0], [1], [0]])[0] < high[0] <= 1)
@@ -141,12 +146,13 @@ def average_precision_interval(
     """
     checked, labels = _check(scores, y)
     columns = [_RankedClass(column, label) for column, label in zip(checked.t(), labels.t(), strict=True)]
-    drawings = resampling_counts(len(checked), samples, seed, CELLS_AT_ONCE, checked.device)
-    values = torch.cat([torch.stack([column.average_precision(drawn) for column in columns]) for drawn in drawings], 1)
+    samples_drawn = resampling_counts(len(checked), samples, seed, CELLS_AT_ONCE, checked.device)
+    values = torch.cat(
+        [torch.stack([column.average_precision(drawn) for column in columns]) for drawn in samples_drawn], 1
+    )
     estimates = as_tensor("scores", average_precision(scores, y)).tolist()
-    nothing = (math.nan, math.nan)
     ends = [
-        nothing if math.isnan(estimate) else basic_interval(estimate, drawn, confidence)
+        (math.nan, math.nan) if math.isnan(estimate) else basic_interval(estimate, drawn, confidence)
         for estimate, drawn in zip(estimates, values, strict=True)
     ]
     low, high = torch.tensor(ends, dtype=torch.float64, device=checked.device).t()
@@ -154,16 +160,19 @@ def average_precision_interval(
 
 
 def multilabel_report(pred: ArrayLike, y: ArrayLike, *, undefined: str = "zero") -> dict[str, float]:
-    """Return overall and per-class precision, recall and F1 of hard decisions: OP, OR, OF1, CP, CR, CF1.
+    """Compute overall and per-class precision, recall and F1 of hard decisions: OP, OR, OF1, CP, CR, CF1.
 
     CF1 is the harmonic mean of CP and CR, as in the literature, not the mean of the classes' F1.
 
     Args:
         pred: rows x classes decisions, 1 or 0.
         y: rows x classes matrix of 1, 0 and -1 (unknown, left out of its class).
-        undefined: ``"zero"`` counts a class that occurs but is never predicted as precision 0; ``"skip"`` drops it
-            from CP, as CAP's released code does, which flatters. Classes that never occur have no recall and
-            are left out of CR either way.
+        undefined: how to treat the precision of a class that occurs but is never predicted. ``"zero"`` counts it as 0.
+            ``"skip"`` leaves the class out of CP, as CAP's released code does, which makes CP too high. Classes that
+            never occur have no recall and are left out of CR in both cases.
+
+    Returns:
+        The six values by name, each between 0 and 1.
 
     >>> report = multilabel_report([[1, 0], [1, 0]], [[1, 1], [0, 0]])
     >>> {name: round(value, 3) for name, value in report.items()}
@@ -174,12 +183,12 @@ def multilabel_report(pred: ArrayLike, y: ArrayLike, *, undefined: str = "zero")
     check_same_shape("pred", decisions, "y", truth)
     if bool((decisions < 0).any()):
         raise TagspreadError("pred holds -1; a decision is 1 or 0. Mask unknown entries in y instead.")
-    known = truth >= 0
+    has_label = truth >= 0
     hits, predicted, true = (
         mask.sum(0).to(torch.float64)
-        for mask in ((decisions == 1) & (truth == 1), (decisions == 1) & known, truth == 1)
+        for mask in ((decisions == 1) & (truth == 1), (decisions == 1) & has_label, truth == 1)
     )
-    # 0 / 0 is NaN and drops out of the mean: the class says nothing
+    # 0 / 0 is NaN and is left out of the mean
     precision = hits / predicted
     if undefined == "zero":
         precision = torch.where((predicted == 0) & (true > 0), 0.0, precision)
@@ -204,47 +213,48 @@ def _check(scores: ArrayLike, y: ArrayLike) -> tuple[Tensor, Tensor]:
 
 
 def _mean_precision_at_positives(scores: Tensor, labels: Tensor) -> Tensor:
-    """Sum (R_j - R_{j-1}) P_j, written as a mean over the positives of the precision at each one's score.
+    """Compute the average precision of each class as the mean, over its positives, of the precision at their score.
 
-    A positive with score s adds 1 / positives of recall at precision (positives >= s) / (known >= s), so two
-    sorted lists answer everything: no index is carried along, and ties need no special care.
+    A positive with score s adds 1 / positives of recall at precision (positives >= s) / (labeled >= s). Two sorted
+    lists of scores are therefore enough: no index has to be sorted along, and ties need no special case.
     """
     rows = len(scores)
-    positives, known = (labels == 1).sum(0).unsqueeze(1), (labels >= 0).sum(0).unsqueeze(1)
+    positives, n_labeled = (labels == 1).sum(0).unsqueeze(1), (labels >= 0).sum(0).unsqueeze(1)
     by_class, label = scores.t().to(rank_dtype(scores)), labels.t()
-    everything = sort_rows(torch.where(label >= 0, by_class, -torch.inf))
+    all_scores = sort_rows(torch.where(label >= 0, by_class, -torch.inf))
 
-    # the positives of each class, ascending, in rows of one length: filled up with inf at the end
-    of_class, row = (label == 1).nonzero(as_tuple=True)
-    place = torch.arange(len(row), device=row.device) - (positives.cumsum(0) - positives)[of_class, 0]
-    present = by_class.new_full((len(by_class), int(positives.max())), torch.inf)
-    present[of_class, place] = by_class[of_class, row]
-    present = sort_rows(present)
+    # the scores of the positives of each class, ascending, padded with inf to one length
+    class_index, row = (label == 1).nonzero(as_tuple=True)
+    position = torch.arange(len(row), device=row.device) - (positives.cumsum(0) - positives)[class_index, 0]
+    positive_scores = by_class.new_full((len(by_class), int(positives.max())), torch.inf)
+    positive_scores[class_index, position] = by_class[class_index, row]
+    positive_scores = sort_rows(positive_scores)
 
-    hits = positives - torch.searchsorted(present, present)
-    seen = (rows - torch.searchsorted(everything, present)).minimum(known)  # unknown entries lie at -inf
-    precision = torch.where(torch.arange(present.shape[1], device=row.device) < positives, hits.double() / seen, 0.0)
+    hits = positives - torch.searchsorted(positive_scores, positive_scores)
+    predicted = (rows - torch.searchsorted(all_scores, positive_scores)).minimum(n_labeled)  # unknown entries are -inf
+    is_positive = torch.arange(positive_scores.shape[1], device=row.device) < positives  # not padding
+    precision = torch.where(is_positive, hits.double() / predicted, 0.0)
     return precision.sum(1, dtype=torch.float64) / positives.squeeze(1)  # 0 / 0 is NaN: no positive
 
 
 class _RankedClass:
-    """One class, ranked once, whose average precision is then asked for many weightings of the rows."""
+    """One class, ranked once, whose average precision is then computed for many weightings of the rows."""
 
     def __init__(self, scores: Tensor, labels: Tensor) -> None:
-        known = (labels >= 0).nonzero().squeeze(1)
-        ranked, order = scores[known].to(rank_dtype(scores)).sort(descending=True)
-        self.rows = known[order]
+        labeled_rows = (labels >= 0).nonzero().squeeze(1)
+        ranked, order = scores[labeled_rows].to(rank_dtype(scores)).sort(descending=True)
+        self.rows = labeled_rows[order]
         is_positive = labels[self.rows] == 1
         self.positive_rows = self.rows[is_positive]
-        at = ranked[is_positive]
-        # how many entries, and how many positives, score at least as much as each positive
-        self.last_seen = torch.searchsorted(-ranked, -at, right=True) - 1
-        self.last_hit = torch.searchsorted(-at, -at, right=True) - 1
+        positive_scores = ranked[is_positive]
+        # the last entry, and the last positive, that score at least as much as each positive
+        self.last_entry = torch.searchsorted(-ranked, -positive_scores, right=True) - 1
+        self.last_positive = torch.searchsorted(-positive_scores, -positive_scores, right=True) - 1
 
     def average_precision(self, times: Tensor) -> Tensor:
-        """Return one figure per line of ``times``, which says how often each row counts."""
+        """Return one average precision per row of ``times``, which holds how often each data row was drawn."""
         weight = times[:, self.positive_rows]
-        hits = weight.cumsum(1)[:, self.last_hit]
-        seen = times[:, self.rows].cumsum(1)[:, self.last_seen]
-        # a positive that was not drawn has weight 0; it may also have nothing above it
-        return (weight * hits / seen.clamp(min=1)).sum(1, dtype=torch.float64) / weight.sum(1)
+        hits = weight.cumsum(1)[:, self.last_positive]
+        predicted = times[:, self.rows].cumsum(1)[:, self.last_entry]
+        # a positive that was not drawn has weight 0; the clamp avoids 0 / 0 if no row above it was drawn either
+        return (weight * hits / predicted.clamp(min=1)).sum(1, dtype=torch.float64) / weight.sum(1)

@@ -1,4 +1,4 @@
-"""Numbers given once for all classes or one per class: counts as integers, shares as exact ratios."""
+"""Per-class numbers: broadcast one number to all classes, read counts as integers and shares as exact ratios."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Ratio: TypeAlias = tuple[int, int]  # numerator and denominator
 
 
 def per_class(argument: str, values: ArrayLike, classes: int) -> list[float]:
-    """Return one number per class; a single number serves all.
+    """Return one number per class; a single number is used for all classes.
 
-    A float stands for the decimal it prints as, in its own precision: float32 0.7 is 0.7, not 0.69999999.
+    A float stands for the decimal that it prints as, in its own precision: float32 0.7 is 0.7, not 0.69999999.
     """
     given = as_tensor(argument, values).cpu()
     if given.ndim > 1 or (given.ndim == 1 and len(given) != classes):
@@ -33,7 +33,7 @@ def per_class(argument: str, values: ArrayLike, classes: int) -> list[float]:
 
 
 def counts(argument: str, values: ArrayLike, classes: int) -> list[int]:
-    """Return one non-negative whole number per class.
+    """Return one non-negative integer per class.
 
     >>> counts("labeled", 22, 3)
     [22, 22, 22]
@@ -43,7 +43,7 @@ def counts(argument: str, values: ArrayLike, classes: int) -> list[int]:
         if not (math.isfinite(number) and number >= 0 and number == int(number)):
             raise TagspreadError(
                 f"{argument} is {number} for class {k}; it counts rows, so give a whole number of at least 0. "
-                "(Proportions, where a function takes them, go into priors.)"
+                "(If you have proportions, give them as priors to the functions that take priors.)"
             )
     return [int(number) for number in numbers]
 
@@ -61,6 +61,6 @@ def share(argument: str, number: float, k: int) -> Ratio:
 
 def shares(argument: str, values: ArrayLike, classes: int) -> list[Ratio]:
     """Return one exact ratio between 0 and 1 per class."""
-    if isinstance(values, float | int):  # the usual case, and the fast one
+    if isinstance(values, float | int):  # fast path for the most common case
         return [share(argument, values, 0)] * classes
     return [share(argument, number, k) for k, number in enumerate(per_class(argument, values, classes))]

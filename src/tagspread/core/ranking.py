@@ -1,12 +1,12 @@
-r"""Pick a given number of highest and lowest scores of each class, exactly.
+r"""Top-k selection per class: label an exact number of the highest and lowest scores of each class.
 
-One total order per class: higher score first, and among equal scores the lower row first. With
-:math:`r_{jk}` the place of row j in the order of class k (0 is the highest),
+Each class has one total order: higher scores first, and among equal scores the lower row first. Let :math:`r_{jk}` be
+the rank of row j in the order of class k (0 is the highest). Then
 
 .. math:: T_{jk} = 1 \;\text{if}\; r_{jk} < K^+_k, \quad 0 \;\text{if}\; r_{jk} \ge m - K^-_k, \quad -1 \;\text{else.}
 
-On the CPU a partial sort per class finds the two border scores in linear time and comparisons do the
-rest; a GPU sorts faster than it selects.
+On the CPU, a partial sort per class finds the two threshold scores in linear time, and comparisons do the rest. On a
+GPU, a full sort is faster than a selection.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tagspread.core.arrays import check_no_nan, nan_error
 Column: TypeAlias = np.ndarray[Any, Any]
 Counts: TypeAlias = list[int]
 
-CLASSES_PER_BLOCK = 8  # few enough that the copies stay small beside the score matrix
-STRIP = 2048  # rows transposed at a time: such a strip stays in the cache
+CLASSES_PER_BLOCK = 8  # keeps the copies small compared with the score matrix
+STRIP = 2048  # rows transposed at a time: a strip of this size fits in the cache
 SMALL = 100_000  # below this many scores, threads cost more than they save
 
 
 def targets_by_rank(scores: Tensor, n_pos: Counts, n_neg: Counts) -> Tensor:
-    """Return int8 targets: 1 for the ``n_pos[k]`` highest, 0 for the ``n_neg[k]`` lowest, -1 between."""
+    """Return int8 targets: 1 for the ``n_pos[k]`` highest scores of class k, 0 for the ``n_neg[k]`` lowest, else -1."""
     if scores.device.type != "cpu":
         return _targets_by_sorting(scores, n_pos, n_neg)
     rows, classes = scores.shape
@@ -47,7 +47,7 @@ def targets_by_rank(scores: Tensor, n_pos: Counts, n_neg: Counts) -> Tensor:
 
 
 def thresholds_by_rank(scores: Tensor, n_pos: Counts, n_neg: Counts) -> tuple[Tensor, Tensor]:
-    """Return the scores of the last positive and of the last negative of each class."""
+    """Return, for each class, the lowest score among its positives and the highest score among its negatives."""
     rows, classes = scores.shape
     if scores.device.type != "cpu":
         ranked = _ranked(scores).values
@@ -66,33 +66,33 @@ def thresholds_by_rank(scores: Tensor, n_pos: Counts, n_neg: Counts) -> tuple[Te
 
 
 def rank_dtype(scores: Tensor) -> torch.dtype:
-    """Half-precision scores are ranked in float32, so that no arithmetic on the way can tie two of them."""
+    """Return the dtype to rank in: half precision is widened to float32, so that later arithmetic adds no ties."""
     return torch.float64 if scores.dtype == torch.float64 else torch.float32
 
 
 def sort_rows(matrix: Tensor) -> Tensor:
-    """Return ``matrix`` with each row in ascending order."""
+    """Return ``matrix`` with each row sorted in ascending order."""
     if matrix.device.type != "cpu":
         return matrix.contiguous().sort(dim=1).values
     result = matrix.clone(memory_format=torch.contiguous_format)
-    rows = result.numpy()  # numpy sorts values alone, with vector instructions; torch always sorts an index along
+    rows = result.numpy()  # numpy sorts the values only, with vector instructions; torch always sorts indices, too
     threads = _threads(rows.size)
     _in_threads(lambda thread: rows[thread::threads].sort(axis=1), threads)
     return result
 
 
 def _borders(column: Column, n_pos: int, n_neg: int) -> tuple[float, float]:
-    """Return (lowest positive score, highest negative score); an infinity for an empty side."""
-    part, cut = column.copy(), len(column) - n_pos
+    """Return (lowest positive score, highest negative score); infinite if that side is empty."""
+    part, n_below = column.copy(), len(column) - n_pos
     if n_pos:
-        part.partition(cut)
-    tau_pos = part[cut] if n_pos else np.inf
-    below = part[:cut]  # in no order, but all of it lies below the positives
-    between = cut - n_neg
-    if n_neg and between > 1:
+        part.partition(n_below)
+    tau_pos = part[n_below] if n_pos else np.inf
+    below = part[:n_below]  # unordered, but all of it lies below the positives
+    n_ignored = n_below - n_neg
+    if n_neg and n_ignored > 1:
         below.partition(n_neg - 1)
         return tau_pos, below[n_neg - 1]
-    if n_neg and between == 1:  # the usual case, rounding leaves one row over: the second largest is wanted
+    if n_neg and n_ignored == 1:  # most common: rounding ignores one row, so the second largest is the threshold
         below[below.argmax()] = -np.inf
     return tau_pos, (below.max() if n_neg else -np.inf)
 
@@ -100,7 +100,7 @@ def _borders(column: Column, n_pos: int, n_neg: int) -> tuple[float, float]:
 def _label_column(column: Column, n_pos: int, n_neg: int) -> Column:
     tau_pos, tau_neg = _borders(column, n_pos, n_neg)
     positive, negative = column >= tau_pos, column <= tau_neg
-    # rows tied with a border may be too many: the lower rows go to the positives, the higher to the negatives
+    # ties may select too many rows: keep the lower rows as positives, and the higher rows as negatives
     if (excess := np.count_nonzero(positive) - n_pos) > 0:
         positive[np.flatnonzero(column == tau_pos)[-excess:]] = False
     if (excess := np.count_nonzero(negative) - n_neg) > 0:
@@ -109,10 +109,10 @@ def _label_column(column: Column, n_pos: int, n_neg: int) -> Column:
 
 
 def _for_each_column(scores: Tensor, work: Callable[[Column, int], None]) -> None:
-    """Call ``work(column, class)`` with each column as contiguous memory, on all cores."""
+    """Call ``work(column, class)`` for each column, as contiguous memory, on all cores."""
     rows, classes = scores.shape
     threads = _threads(rows * classes)
-    # one buffer for each thread, made here: what threads allocate themselves, the allocator is slow to give back
+    # allocate one buffer per thread here: the allocator is slow to release memory that threads allocate themselves
     buffers = torch.empty(threads, CLASSES_PER_BLOCK, rows, dtype=rank_dtype(scores)).numpy()
 
     def every_nth_block(thread: int) -> None:
@@ -121,7 +121,7 @@ def _for_each_column(scores: Tensor, work: Callable[[Column, int], None]) -> Non
             columns = buffers[thread, : block.shape[1]]
             for at in range(0, rows, STRIP):
                 columns[:, at : at + STRIP] = _as_numpy(block[at : at + STRIP]).T
-            if np.isnan(lowest := columns.min(axis=1)).any():  # min passes NaN on, at the price of one read
+            if np.isnan(lowest := columns.min(axis=1)).any():  # min propagates NaN and needs only one pass
                 k = int(np.isnan(lowest).argmax())
                 raise nan_error("scores", int(np.isnan(columns[k]).argmax()), first + k)
             for k, column in enumerate(columns, start=first):
@@ -135,7 +135,7 @@ def _threads(cells: int) -> int:
 
 
 def _in_threads(work: Callable[[int], None], threads: int) -> None:
-    """Call ``work(0)`` to ``work(threads - 1)`` side by side; numpy lets go of the interpreter lock meanwhile."""
+    """Call ``work(0)`` to ``work(threads - 1)`` in parallel; numpy releases the interpreter lock while it works."""
     if threads == 1:
         work(0)
     else:
@@ -149,7 +149,7 @@ def _as_numpy(values: Tensor) -> Column:
 
 def _ranked(scores: Tensor) -> torch.return_types.sort:
     check_no_nan("scores", scores)
-    # adding zero turns -0.0 into 0.0: equal numbers that a radix sort may tell apart by their bits
+    # adding zero turns -0.0 into 0.0: the two are equal, but a radix sort may order them by their bits
     by_class = (scores.to(rank_dtype(scores)) + 0.0).t().contiguous()
     return torch.sort(by_class, dim=1, descending=True, stable=True)
 

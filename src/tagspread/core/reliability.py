@@ -1,6 +1,7 @@
-r"""How often a score is right: the share of positives among items of about that score.
+r"""Score reliability: the share of positives per score bin, interpolated between bins.
 
-Scores in 0..1 fall into K equal bins; :math:`r_b` is the share of positives in bin b. Between bins it is interpolated:
+DiCaP weights pseudo-labels by it. Scores between 0 and 1 fall into K bins of equal width; :math:`r_b` is the share of
+positives in bin b. Between bins the share is interpolated linearly:
 
 .. math:: w(s) = (1 - t)\, r_b + t\, r_{b+1}, \qquad b = \lfloor K s \rfloor,\ t = K s - b
 """
@@ -14,26 +15,28 @@ from tagspread.errors import TagspreadError
 
 
 def share_of_positives(logits: Tensor, y: Tensor, bins: int) -> Tensor:
-    """Return per bin of the score how many of the known entries are positive; empty bins ask their nearest neighbor.
+    """Return the share of positives in each score bin, over entries with a known label.
+
+    An empty bin takes the share of its nearest non-empty neighbor.
 
     >>> share_of_positives(torch.tensor([[-9.0], [9.0], [9.0]]), torch.tensor([[0], [1], [0]]), 4).tolist()
     [0.0, 0.0, 0.5, 0.5]
     """
-    known = y >= 0
-    place = (logits[known].sigmoid() * bins).long().clamp(max=bins - 1)
-    count = torch.bincount(place, minlength=bins)
-    positive = torch.bincount(place[y[known] == 1], minlength=bins)
+    has_label = y >= 0
+    bin_index = (logits[has_label].sigmoid() * bins).long().clamp(max=bins - 1)
+    count = torch.bincount(bin_index, minlength=bins)
+    positive = torch.bincount(bin_index[y[has_label] == 1], minlength=bins)
     filled = count.nonzero().flatten()
     if not len(filled):
-        raise TagspreadError("no label is known to measure correctness on; label more items, or set more apart.")
+        raise TagspreadError("no known label to measure correctness on; label more items, or set more of them apart.")
     nearest = (torch.arange(bins, device=logits.device)[:, None] - filled).abs().argmin(1)
     shares: Tensor = positive[filled] / count[filled]
     return shares[nearest]
 
 
 def interpolate(f: Tensor, shares: Tensor) -> Tensor:
-    """Return the share at each score: straight lines from bin to bin, level in the last."""
+    """Return the share of positives at each score: linear between bins, constant in the last bin."""
     scaled = f * len(shares)
-    place = scaled.long().clamp(max=len(shares) - 1)
-    following = (place + 1).clamp(max=len(shares) - 1)
-    return torch.lerp(shares[place], shares[following], (scaled - place).clamp(0, 1))
+    bin_index = scaled.long().clamp(max=len(shares) - 1)
+    next_bin = (bin_index + 1).clamp(max=len(shares) - 1)
+    return torch.lerp(shares[bin_index], shares[next_bin], (scaled - bin_index).clamp(0, 1))

@@ -1,13 +1,14 @@
-r"""How far can the labeled part be trusted? Intervals for class proportions and the paper's two theorems.
+r"""Confidence intervals for class priors (class proportions) and the two theorems of the CAP paper.
 
-Of n labeled rows, :math:`c_k` carry class k: :math:`\hat\gamma_k = c_k / n`. How far is it from the truth?
+Of n labeled rows, :math:`c_k` carry class k, so its estimated prior is :math:`\hat\gamma_k = c_k / n`. Three intervals
+say how far the true proportion may be from it:
 
-* **exact** (Clopper and Pearson), class by class: the proportions under which the count seen would not be a
-  surprise, by the binomial distribution itself.
+* **exact** (Clopper and Pearson), for each class separately, from the quantiles of the binomial distribution.
 * **hoeffding**, for all q classes at once: :math:`\hat\gamma_k \pm \sqrt{\log(2q/\delta) / 2n}`.
-* **theorem1**, the paper's: the distance to the proportion in the m unlabeled rows is at most
-  :math:`\sqrt{\log n / 2n} + \sqrt{\log m / 2m}`, with probability at least :math:`1 - 2/n - 2/m` for each class.
-  (The paper says "for all classes"; that would need a factor q on what is given up. ``hoeffding`` has it.)
+* **theorem1**, from the paper: the distance to the proportion among the m unlabeled rows is at most :math:`\sqrt{\log n
+  / 2n} + \sqrt{\log m / 2m}`, with probability at least :math:`1 - 2/n - 2/m` for each class. (The paper says "for all
+  classes". A union bound over q classes would need q times the failure probability; ``hoeffding`` includes this
+  factor.)
 """
 
 from __future__ import annotations
@@ -33,15 +34,18 @@ def proportion_interval(
     *,
     unlabeled: int | None = None,
 ) -> tuple[Array, Array]:
-    """Return, per class, the lowest and the highest proportion that fit the labeled counts.
+    """Compute a confidence interval for the proportion (prior) of each class.
 
     Args:
-        positives: how many labeled rows carry each class.
-        labeled: how many labeled rows are known, for all classes or for each.
-        confidence: how sure the interval is to hold the truth: per class (``exact``) or for all classes
-            together (``hoeffding``). ``theorem1`` fixes its own: 1 - 2/labeled - 2/unlabeled per class.
+        positives: number of labeled rows that carry each class.
+        labeled: number of rows with a known label, one for all classes or one per class.
+        confidence: confidence level, for each class (``exact``) or for all classes together (``hoeffding``).
+            ``theorem1`` has a fixed level of 1 - 2/labeled - 2/unlabeled per class.
         method: ``"exact"``, ``"hoeffding"`` or ``"theorem1"``.
-        unlabeled: size of the unlabeled unlabeled set, for ``theorem1`` only.
+        unlabeled: size of the unlabeled set, needed for ``theorem1`` only.
+
+    Returns:
+        ``(low, high)``, one of each per class.
 
     >>> low, high = proportion_interval([6], 285)  # VOC at 5 % labeled, a rare class
     >>> low.round(3).tolist(), high.round(3).tolist()
@@ -57,7 +61,7 @@ def proportion_interval(
     for k in np.flatnonzero((c > n) | (n == 0)):
         raise TagspreadError(
             f"positives is {c[k]:.0f} and labeled {n[k]:.0f} for class {k}; an interval needs at least one labeled "
-            "row and no more positives than that. Take both from class_counts(y)."
+            "row, and no more positives than labeled rows. Take both from class_counts(y)."
         )
     if method == "exact":
         low, high = _clopper_pearson(c, n, confidence)
@@ -72,7 +76,7 @@ def proportion_interval(
 
 
 def _clopper_pearson(c: np.ndarray, n: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-    """Invert the binomial tails: its cumulative distribution is an incomplete beta function."""
+    """Invert the binomial tails, using that the binomial distribution function is an incomplete beta function."""
     tail = (1 - confidence) / 2
     low = np.where(c == 0, 0.0, betaincinv(np.maximum(c, 1), n - c + 1, tail))
     high = np.where(c == n, 1.0, betaincinv(c + 1, np.maximum(n - c, 1), 1 - tail))
@@ -80,14 +84,14 @@ def _clopper_pearson(c: np.ndarray, n: np.ndarray, confidence: float) -> tuple[n
 
 
 def theorem1_bound(labeled: int, unlabeled: int | None) -> float:
-    """Return the paper's bound on the distance between labeled and unlabeled class proportions.
+    """Compute the bound of Theorem 1 on the distance between labeled and unlabeled class proportions.
 
     >>> round(theorem1_bound(285, 5432), 3)  # wider than most classes are frequent
     0.128
     """
     if unlabeled is None or unlabeled < 1:
         raise TagspreadError(
-            f"unlabeled is {unlabeled}; Theorem 1 compares with the unlabeled set, so give its size (at least 1)."
+            f"unlabeled is {unlabeled}; Theorem 1 needs the size of the unlabeled set, so give a number of at least 1."
         )
     if labeled < 1:
         raise TagspreadError(f"labeled is {labeled}; give at least one labeled row.")
@@ -95,10 +99,10 @@ def theorem1_bound(labeled: int, unlabeled: int | None) -> float:
 
 
 def labels_needed(width: float, confidence: float = 0.9, classes: int = 1) -> int:
-    """Return how many labeled rows it takes until every class proportion is known to +- ``width``.
+    """Return how many labeled rows are needed to know every class proportion to +- ``width``.
 
-    By Hoeffding's inequality over all classes at once: no assumption on how frequent they are. For rare
-    classes the exact interval is narrower sooner.
+    The number follows from Hoeffding's inequality over all classes at once. It assumes nothing about their frequencies;
+    for rare classes, the exact interval reaches the same width with fewer rows.
 
     >>> labels_needed(0.05, confidence=0.9, classes=20)
     1199
@@ -112,7 +116,7 @@ def labels_needed(width: float, confidence: float = 0.9, classes: int = 1) -> in
 
 
 class ExcessRiskBound(NamedTuple):
-    """The three terms of Theorem 2's right-hand side; ``total`` is their sum."""
+    """The three terms of the right-hand side of Theorem 2; ``total`` is their sum."""
 
     pseudo_labels: float
     complexity: float
@@ -135,26 +139,26 @@ def theorem2_bound(
     loss_bound: float = 1.0,
     delta: float = 0.1,
 ) -> ExcessRiskBound:
-    r"""Return the right-hand side of Theorem 2: how much worse than the best model the trained one can be.
+    r"""Compute the right-hand side of Theorem 2: a bound on the excess risk over the best model of the class.
 
     With a loss per class that is :math:`L`-Lipschitz and at most :math:`B`, and N = labeled + unlabeled,
 
     .. math:: R(\hat f) - R(f^*) \le 2qB\varepsilon + 4qL\,\mathfrak{R}_N(\mathcal F)
               + 2qB\sqrt{\log(2/\delta) / 2N}
 
-    holds with probability at least :math:`1 - \delta`. Twice the largest gap between true and measured risk
-    bounds the left-hand side; a wrong pseudo-label moves the measured risk by at most B (first term), the rest
-    is uniform convergence (second and third). At best, wrong pseudo-labels are all that more data cannot fix.
+    holds with probability at least :math:`1 - \delta`. The left-hand side is at most twice the largest gap between true
+    and empirical risk. A wrong pseudo-label changes the empirical risk by at most B (first term); the other two terms
+    are uniform convergence. More data cannot reduce the first term.
 
     Args:
-        epsilon: share of wrong pseudo-labels of the worst class (see :func:`pseudo_label_error`).
-        labeled: labeled rows.
-        unlabeled: unlabeled rows.
+        epsilon: share of wrong pseudo-labels in the worst class (see :func:`pseudo_label_error`).
+        labeled: number of labeled rows.
+        unlabeled: number of unlabeled rows.
         classes: number of classes q.
         rademacher: Rademacher complexity of the model class on N rows.
-        lipschitz: the loss's Lipschitz constant.
-        loss_bound: the largest value of the loss of one class.
-        delta: the probability with which the bound may fail.
+        lipschitz: Lipschitz constant of the loss.
+        loss_bound: largest value of the loss of one class.
+        delta: probability with which the bound may fail.
 
     >>> bound = theorem2_bound(0.01, labeled=285, unlabeled=5432, classes=20, rademacher=0.0)
     >>> round(bound.pseudo_labels, 3), round(bound.sampling, 3), round(bound.total, 3)
@@ -181,21 +185,22 @@ def theorem2_bound(
 
 
 def pseudo_label_error(targets: ArrayLike, truth: ArrayLike) -> Array:
-    r"""Return the paper's :math:`\varepsilon_k`: the share of rows whose pseudo-label of class k is wrong.
+    r"""Compute the pseudo-label error of each class, the paper's :math:`\varepsilon_k`.
 
     .. math:: \varepsilon_k = \max_{v \in \{1, 0\}} \frac1m \sum_j \big|\, [T_{jk} = v] - [y_{jk} = v] \,\big|
 
-    The theorem asks it of positives and of negatives; an ignored entry is missed on one of the two sides.
+    The theorem needs it for positives and for negatives, so it is the larger of two shares of rows. An ignored entry
+    counts as an error on one of the two sides.
 
     Args:
         targets: pseudo-labels: 1, 0, -1 ignored.
-        truth: true labels: 1, 0, -1 unknown (left out of its class; NaN where a class has none known).
+        truth: true labels: 1, 0, -1 unknown (left out of its class; NaN for a class without a known label).
 
     >>> pseudo_label_error([[1, 1], [0, -1]], [[1, 0], [0, 0]]).tolist()
     [0.0, 1.0]
     """
     given, true = as_labels("targets", targets), as_labels("truth", truth)
     check_same_shape("targets", given, "truth", true)
-    known = true >= 0
-    sides = [((given == v) != (true == v)).logical_and(known).sum(0) / known.sum(0) for v in (1, 0)]
+    has_label = true >= 0
+    sides = [((given == v) != (true == v)).logical_and(has_label).sum(0) / has_label.sum(0) for v in (1, 0)]
     return like(torch.maximum(*sides), targets)

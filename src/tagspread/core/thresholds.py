@@ -1,15 +1,16 @@
-r"""Class-distribution-aware thresholds (CAT): the heart of CAP (sections 3.2 and 3.3 of the paper).
+r"""Class-distribution-aware thresholds (CAT): pseudo-labels by class frequency, the core of CAP.
 
-The labeled part says how often each class occurs. Of m unlabeled rows, the share of class k that
-matches its frequency becomes positive, from the top of that class's scores; the rest, from the bottom,
-becomes negative. With :math:`c_k` positives among :math:`n_k` labeled rows whose label is known,
+Sections 3.2 and 3.3 of the paper. The labeled set gives the frequency of each class. Among m unlabeled rows, the same
+share of class k becomes positive, taken from the highest scores of that class; the rest becomes negative, taken from
+the lowest. With :math:`c_k` positives among the :math:`n_k` labeled rows whose label for class k is known, the quotas
+are
 
 .. math::
     K^+_k = \Big\lfloor \eta_1 \frac{c_k\, m}{n_k} \Big\rfloor, \qquad
     K^-_k = \Big\lfloor \eta_0 \frac{(n_k - c_k)\, m}{n_k} \Big\rfloor
 
-and what :math:`\eta_1, \eta_0 < 1` leave in the doubtful middle is ignored. Quotas are whole numbers and
-rows are chosen by rank, so neither ties nor rounding nor a class without positives can inflate them.
+Rows between the two quotas, which exist if :math:`\eta_1` or :math:`\eta_0` is below 1, are ignored. Quotas are
+integers and rows are selected by rank. Ties, rounding and classes without positives therefore never add pseudo-labels.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from tagspread.errors import TagspreadError
 
 
 def class_counts(y: ArrayLike) -> tuple[Array, Array]:
-    """Count, per class, the labeled positives and the rows whose label is known.
+    """Count, for each class, the labeled positives and the rows with a known label.
 
     Args:
         y: rows x classes matrix of 1 (present), 0 (absent) and -1 (unknown).
 
     Returns:
-        ``(positives, known)``, whole numbers, one per class.
+        ``(positives, known)``, integers, one per class.
 
     >>> positives, known = class_counts([[1, 0], [1, -1], [0, 0]])
     >>> positives.tolist(), known.tolist()
@@ -48,17 +49,18 @@ def cat_targets(
     *,
     priors: ArrayLike | None = None,
 ) -> Array:
-    """Turn the teacher's scores of the unlabeled rows into pseudo-labels, as often as each class occurs.
+    """Compute CAP pseudo-labels: label as many of the highest scores positive as the frequency of each class predicts.
 
     Args:
-        scores: m x q scores, higher means more likely present. Only their order within a class counts,
-            so logits and probabilities serve alike; prefer float32 logits, half precision ties many.
-        positives: how many labeled rows carry each class (see :func:`class_counts`).
-        labeled: how many labeled rows are known, for all classes or for each.
-        keep_pos: share of each class's expected positives that is used (the paper's eta_1), one or per class.
-        keep_neg: the same for negatives (eta_0).
-        priors: how often each class occurs in the unlabeled set (0 to 1), where you know it better than the labeled
-            part does; NaN for the classes where it does not. Given for every class, no counts are needed.
+        scores: m x q scores of the unlabeled rows, higher means more likely present. Only their order within a class
+            counts, so logits and probabilities are both fine. Prefer float32 logits: half precision adds ties.
+        positives: number of labeled rows that carry each class (see :func:`class_counts`).
+        labeled: number of rows with a known label, one for all classes or one per class.
+        keep_pos: share of the expected positives of each class to use (the paper's eta_1), one for all classes or one
+            per class.
+        keep_neg: share of the expected negatives to use (the paper's eta_0).
+        priors: frequency of each class in the unlabeled set (0 to 1), where you know it better than the labeled set
+            does; NaN for the other classes. If every class has a prior, no counts are needed.
 
     Returns:
         m x q int8 matrix: 1 positive, 0 negative, -1 ignored.
@@ -85,10 +87,13 @@ def cat_thresholds(
     *,
     priors: ArrayLike | None = None,
 ) -> tuple[Array, Array]:
-    """Return the score of each class's last positive and of its last negative: what the quotas amount to.
+    """Compute CAP thresholds: the lowest positive and the highest negative score of each class.
 
-    The arguments are those of :func:`cat_targets`. An empty quota gives ``inf`` (positives) or ``-inf``
-    (negatives). Rows tied with a threshold may fall on either side: use :func:`cat_targets` to label.
+    The arguments are those of :func:`cat_targets`. An empty quota gives ``inf`` (positives) or ``-inf`` (negatives).
+    Rows tied with a threshold may be on either side, so use :func:`cat_targets` to label.
+
+    Returns:
+        ``(tau_pos, tau_neg)``, one of each per class.
 
     >>> tau_pos, tau_neg = cat_thresholds([[0.9], [0.2], [0.7], [0.1]], positives=[1], labeled=2)
     >>> tau_pos.tolist(), tau_neg.tolist()
@@ -111,10 +116,10 @@ def quotas(
     *,
     priors: ArrayLike | None = None,
 ) -> tuple[list[int], list[int]]:
-    """Return how many of ``rows`` unlabeled rows each class may call positive, and negative.
+    """Return how many of ``rows`` unlabeled rows to label positive, and how many negative, for each class.
 
-    Whole numbers all the way: a float stands for the decimal it prints as, so that 0.7 of ten positives is seven.
-    A class of which no label is known gets neither positives nor negatives.
+    The quotas are computed in integers. A float stands for the decimal that it prints as, so 0.7 of ten positives is
+    seven. A class without a known label gets neither positives nor negatives.
 
     >>> quotas([3, 0], labeled=22, rows=418, classes=2)  # in floating point 3 / 22 * 418 is 56.999...
     ([57, 0], [361, 418])
@@ -122,35 +127,35 @@ def quotas(
     if rows < 1:
         raise TagspreadError(f"rows is {rows}; give the size of the unlabeled set, at least 1.")
     up, down = shares("keep_pos", keep_pos, classes), shares("keep_neg", keep_neg, classes)
-    found = _proportions(positives, labeled, classes, priors)
-    # floor(keep * proportion * rows) as one integer division; where nothing is known (n = 0) the quota is 0
-    n_pos = [a * c * rows // (b * n) if n else 0 for (a, b), (c, n) in zip(up, found, strict=True)]
-    n_neg = [a * (n - c) * rows // (b * n) if n else 0 for (a, b), (c, n) in zip(down, found, strict=True)]
+    class_frequencies = _class_frequencies(positives, labeled, classes, priors)
+    # floor(keep * frequency * rows) as one integer division; the quota is 0 if no label is known (n = 0)
+    n_pos = [a * c * rows // (b * n) if n else 0 for (a, b), (c, n) in zip(up, class_frequencies, strict=True)]
+    n_neg = [a * (n - c) * rows // (b * n) if n else 0 for (a, b), (c, n) in zip(down, class_frequencies, strict=True)]
     return n_pos, n_neg
 
 
-def _proportions(
+def _class_frequencies(
     positives: ArrayLike | None, labeled: ArrayLike | None, classes: int, priors: ArrayLike | None
 ) -> list[Ratio]:
-    """Return each class's proportion: the prior where there is one, else counted; 0 / 0 where nothing is known."""
-    stated = [math.nan] * classes if priors is None else per_class("priors", priors, classes)
-    found = [(0, 0) if math.isnan(prior) else share("priors", prior, k) for k, prior in enumerate(stated)]
-    unstated = [k for k, prior in enumerate(stated) if math.isnan(prior)]
-    if not unstated:
-        return found
+    """Return the frequency of each class as a ratio: its prior_of if given, otherwise its counts; 0 / 0 if unknown."""
+    prior_of = [math.nan] * classes if priors is None else per_class("priors", priors, classes)
+    class_frequencies = [(0, 0) if math.isnan(value) else share("priors", value, k) for k, value in enumerate(prior_of)]
+    without_prior = [k for k, value in enumerate(prior_of) if math.isnan(value)]
+    if not without_prior:
+        return class_frequencies
     if positives is None or labeled is None:
         raise TagspreadError(
-            f"class {unstated[0]} has no prior, so its labeled counts are needed: give positives and labeled "
-            "(see class_counts), or a prior for every class."
+            f"class {without_prior[0]} has no prior_of, so its labeled counts are needed: give positives and labeled "
+            "(see class_counts), or a prior_of for every class."
         )
-    present, known = counts("positives", positives, classes), counts("labeled", labeled, classes)
-    for k in unstated:
-        if present[k] > known[k]:
+    n_positive, n_labeled = counts("positives", positives, classes), counts("labeled", labeled, classes)
+    for k in without_prior:
+        if n_positive[k] > n_labeled[k]:
             raise TagspreadError(
-                f"positives is {present[k]} for class {k} but labeled is {known[k]}; a class cannot be present in "
-                "more rows than are labeled. Take both from class_counts(y)."
+                f"positives is {n_positive[k]} for class {k} but labeled is {n_labeled[k]}; a class cannot be present "
+                "in more rows than are labeled. Take both from class_counts(y)."
             )
-        found[k] = (present[k], known[k])
-    if not any(total for _, total in found):
-        raise TagspreadError("labeled is 0 for every class; proportions need labeled rows, or give priors.")
-    return found
+        class_frequencies[k] = (n_positive[k], n_labeled[k])
+    if not any(total for _, total in class_frequencies):
+        raise TagspreadError("labeled is 0 for every class; give labeled rows, or a prior_of for each class.")
+    return class_frequencies

@@ -1,1 +1,1 @@
-"""The method on features, without a network to train: logistic regression (or a small hidden layer) in rounds."""
+"""Semi-supervised learning on a feature matrix: logistic regression or a small MLP, in rounds of pseudo-labeling."""

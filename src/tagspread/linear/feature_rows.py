@@ -1,4 +1,4 @@
-"""Items as rows of numbers, dense or sparse, looked at a block at a time: the engine never copies them."""
+"""Feature matrices, dense or sparse, read block by block, so that the solvers never copy them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-NUMBERS_PER_BLOCK = 2**20  # 4 MB: the second look at a block finds it in the processor's cache
+NUMBERS_PER_BLOCK = 2**20  # 4 MB: the second pass over a block finds it in the processor's cache
 
 
 class Block(Protocol):
@@ -23,7 +23,7 @@ class Block(Protocol):
 
 
 class Rows(Protocol):
-    """Items with ``width`` features each, seen in one or more ``views``."""
+    """Rows with ``width`` features each, in one or more ``views``."""
 
     width: int
     views: int
@@ -32,10 +32,10 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def blocks(self) -> Iterator[tuple[slice, Block]]:
-        """Yield, view by view, which rows come and the rows."""
+        """Yield, view by view, the slice of the rows and the block that holds them."""
 
     def take(self, rows: Tensor) -> Rows:
-        """Return these rows only."""
+        """Return the selected rows."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class DenseBlock:
 
 
 class DenseRows:
-    """A tensor, rows x features or views x rows x features, on any device."""
+    """A tensor of rows x features or views x rows x features, on any device."""
 
     def __init__(self, features: Tensor) -> None:
         self.features = features if features.ndim == 3 else features[None]
@@ -65,7 +65,7 @@ class DenseRows:
         return self.features.shape[1]
 
     def blocks(self) -> Iterator[tuple[slice, Block]]:
-        """Yield blocks of about ``NUMBERS_PER_BLOCK`` numbers; an accelerator takes larger ones."""
+        """Yield blocks of about ``NUMBERS_PER_BLOCK`` numbers; blocks are larger on an accelerator."""
         numbers = NUMBERS_PER_BLOCK * (1 if self.device.type == "cpu" else 64)
         step = max(1, numbers // max(1, self.width))
         for view in self.features:
@@ -73,7 +73,7 @@ class DenseRows:
                 yield slice(at, at + step), DenseBlock(view[at : at + step])
 
     def take(self, rows: Tensor) -> DenseRows:
-        """Return these rows only."""
+        """Return the selected rows."""
         return DenseRows(self.features[:, rows.to(self.device)])
 
 
@@ -93,7 +93,7 @@ class SparseBlock:
 
 
 class SparseRows:
-    """A scipy matrix of compressed rows in float32; it stays sparse, so nothing is taken off the mean."""
+    """A scipy CSR matrix in float32. It stays sparse, so its features cannot be centered."""
 
     views = 1
     device = torch.device("cpu")
@@ -108,10 +108,10 @@ class SparseRows:
     def blocks(self) -> Iterator[tuple[slice, Block]]:
         """Yield blocks of rows that hold about ``NUMBERS_PER_BLOCK`` numbers."""
         per_row = max(1, self.matrix.nnz // max(1, len(self)))
-        step = max(1, NUMBERS_PER_BLOCK // (16 * per_row))  # beside few numbers per row, the outputs weigh
+        step = max(1, NUMBERS_PER_BLOCK // (16 * per_row))  # with few numbers per row, the outputs dominate the memory
         for at in range(0, len(self), step):
             yield slice(at, at + step), SparseBlock(self.matrix[at : at + step])
 
     def take(self, rows: Tensor) -> SparseRows:
-        """Return these rows only."""
+        """Return the selected rows."""
         return SparseRows(self.matrix[rows.cpu().numpy()])

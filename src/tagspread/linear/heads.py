@@ -1,4 +1,4 @@
-"""What is fitted on features: anything that can be fitted on parts, warm-started, and asked for scores."""
+"""Heads fitted on features: the protocol that heads implement, the data they are fitted on, and their scores."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor
 
 from tagspread.linear.feature_rows import Rows
 
-Layers: TypeAlias = tuple[tuple[Tensor, Tensor], ...]  # (weight, bias) of each layer, the last gives the scores
+Layers: TypeAlias = tuple[tuple[Tensor, Tensor], ...]  # (weight, bias) of each layer; the last layer outputs the scores
 
 
 class Part(NamedTuple):
-    """Rows that are trained on.
+    """A set of rows to train on.
 
     Attributes:
-        rows: the features.
-        labels: rows x classes: 1, 0, -1 ignored, or soft.
-        weight: importance of each entry, if not all 1.
-        share: importance of the whole part's rows against those of other parts.
+        rows: features.
+        labels: rows x classes: 1, 0, -1 ignored, or soft targets.
+        weight: weight of each entry; None means 1 everywhere.
+        share: weight of these rows relative to the rows of other parts.
     """
 
     rows: Rows
@@ -34,41 +34,41 @@ class Head(Protocol):
 
     @property
     def convex(self) -> bool:
-        """Whether a fit ends in the same place wherever it starts; else how long it was fitted matters, too."""
+        """Whether the result of a fit does not depend on its starting point."""
 
     def start(self, width: int, classes: int, device: torch.device) -> Layers:
-        """Return the layers to begin with."""
+        """Return the initial layers."""
 
     def fit(self, parts: Sequence[Part], start: Layers, ridge: float) -> Layers:
-        """Return the layers that fit the parts' labels, looked for from ``start`` on."""
+        """Fit the layers to the labels of the parts, starting from ``start``."""
 
     def coarse(self) -> Head:
-        """Return a hastier fitter of the same kind, good enough to compare settings."""
+        """Return a faster, less exact head of the same kind, for comparing settings."""
 
 
 @torch.no_grad()
 def scores(rows: Rows, layers: Layers) -> Tensor:
-    """Return the logits of each row, the mean over its views."""
+    """Compute the logits of each row, averaged over its views."""
     total = torch.zeros(len(rows), len(layers[-1][1]), device=rows.device)
     (first, offset), *rest = layers
-    for where, block in rows.blocks():
+    for block_slice, block in rows.blocks():
         out = block.times(first) + offset
         for weight, bias in rest:
             out = out.relu() @ weight.T + bias
-        total[where] += out
+        total[block_slice] += out
     return total / rows.views
 
 
 def total_share(parts: Sequence[Part]) -> float:
-    """Return what the loss is divided by: how many rows there are, each as important as its part."""
+    """Return the divisor of the loss: the number of rows, each weighted by the share of its part."""
     return sum(part.share * part.rows.views * len(part.rows) for part in parts)
 
 
-def entry_losses(logits: Tensor, part: Part, where: slice) -> tuple[Tensor, Tensor]:
-    """Return the cross-entropy of a block of one part, summed, and its derivative by the logits."""
-    labels = part.labels[where].to(logits.dtype)
+def entry_losses(logits: Tensor, part: Part, block_slice: slice) -> tuple[Tensor, Tensor]:
+    """Return the summed cross-entropy of a block of one part, and its gradient with respect to the logits."""
+    labels = part.labels[block_slice].to(logits.dtype)
     weight = (labels >= 0).to(logits.dtype)
     if part.weight is not None:
-        weight *= part.weight[where]
+        weight *= part.weight[block_slice]
     loss = weight * (torch.nn.functional.softplus(logits) - labels * logits)
     return part.share * loss.sum(dtype=torch.float64), logits.sigmoid().sub_(labels).mul_(weight.mul_(part.share))

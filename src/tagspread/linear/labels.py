@@ -1,4 +1,4 @@
-"""A label matrix with gaps: which rows are labeled, which are unlabeled, what classes there are."""
+"""Label matrices with missing labels: find the labeled rows, the unlabeled rows and the classes."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tagspread.errors import TagspreadError
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of all rows, and which rows serve for what.
+    """The labels of all rows, and the indices of labeled and unlabeled rows.
 
     Attributes:
         y: rows x classes: 1, 0, -1 unknown, int8.
-        classes: the columns' names, or their numbers.
-        known: rows of which at least one label is known.
-        unlabeled: the other rows.
-        dtype: of the matrix as it was given, for predictions of the same kind.
+        classes: names of the columns, or their numbers.
+        labeled: indices of the rows with at least one known label.
+        unlabeled: indices of the other rows.
+        dtype: dtype of the given matrix, which predictions are returned in.
     """
 
     y: np.ndarray
     classes: np.ndarray
-    known: np.ndarray
+    labeled: np.ndarray
     unlabeled: np.ndarray
     dtype: np.dtype[Any]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What to call each class."""
+        """Names of the classes as text."""
         return tuple(map(str, self.classes))
 
 
@@ -40,11 +40,11 @@ def read_labels(given: Any, rows: int | None = None, purpose: str = "learn from"
 
     Args:
         given: rows x classes of 1, 0 and -1.
-        rows: how many rows there should be.
-        purpose: what the labels are needed for.
+        rows: expected number of rows.
+        purpose: what the labels are needed for, for the error message.
 
     >>> labels = read_labels([[1, 0], [-1, -1], [-1, 1]])
-    >>> labels.known.tolist(), labels.unlabeled.tolist(), labels.names
+    >>> labels.labeled.tolist(), labels.unlabeled.tolist(), labels.names
     ([0, 2], [1], ('0', '1'))
     """
     if given is None:
@@ -60,19 +60,19 @@ def read_labels(given: Any, rows: int | None = None, purpose: str = "learn from"
         y = as_labels("Y", values).numpy().copy()
     except TagspreadError as error:
         hint = " For gaps in a data frame: Y.fillna(-1).astype(int)." if _has_gaps(given) else ""
-        raise TagspreadError(f"Unknown label type: {error}{hint}") from None  # the words scikit-learn's users know
+        raise TagspreadError(f"Unknown label type: {error}{hint}") from None  # the wording of scikit-learn
     if rows is not None and len(y) != rows:
         raise TagspreadError(f"X has {rows} rows but Y has {len(y)}; give one row of labels per row of features.")
     classes = np.arange(y.shape[1]) if names is None else np.asarray(names)
     if len(set(classes.tolist())) < len(classes):
-        raise TagspreadError("Y has two columns of the same name; give each class its own.")
-    any_known = (y >= 0).any(axis=1)
-    if not any_known.any():
+        raise TagspreadError("Y has two columns of the same name; give each class its own name.")
+    has_label = (y >= 0).any(axis=1)
+    if not has_label.any():
         raise TagspreadError(
             f"no row of Y is labeled: all {len(y)} rows are -1, so there is nothing to {purpose}; give a few labeled "
             "rows per class. (In cross-validation, shuffle: every fold needs some, as in KFold(5, shuffle=True).)"
         )
-    return Labels(y, classes, np.flatnonzero(any_known), np.flatnonzero(~any_known), values.dtype)
+    return Labels(y, classes, np.flatnonzero(has_label), np.flatnonzero(~has_label), values.dtype)
 
 
 def _as_array(given: Any) -> np.ndarray:

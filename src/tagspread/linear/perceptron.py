@@ -1,7 +1,8 @@
-r"""One hidden layer instead of none: :math:`z = W_2 \max(W_1 x + b_1, 0) + b_2`, by Adam, on the same targets.
+r"""Multilayer perceptron (MLP) head with one hidden layer, trained by Adam.
 
-The loss is that of :mod:`tagspread.linear.logistic`, with the penalty on both weights. It is not convex: the seed
-decides where it starts, and the same seed gives the same answer.
+The scores are :math:`z = W_2 \max(W_1 x + b_1, 0) + b_2`. The loss is that of :mod:`tagspread.linear.logistic`, with
+the penalty on both weights. It is not convex: the seed determines the starting point, and the same seed gives the same
+result.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from tagspread.linear.heads import Layers, Part, entry_losses, total_share
 
 @dataclass(frozen=True)
 class PerceptronHead:
-    """A small hidden layer.
+    """An MLP with one small hidden layer.
 
     Attributes:
-        hidden: how many units it has.
-        steps: Adam steps at most; each looks at one block of rows of every part.
-        lr: the learning rate at the start; it falls to 0 along a cosine.
-        seed: of the first weights.
+        hidden: number of hidden units.
+        steps: number of Adam steps; each uses one block of rows of every part.
+        lr: initial learning rate; it decreases to 0 by a cosine schedule.
+        seed: seed of the initial weights.
     """
 
     convex: ClassVar[bool] = False
@@ -35,7 +36,7 @@ class PerceptronHead:
     seed: int = 0
 
     def start(self, width: int, classes: int, device: torch.device) -> Layers:
-        """Return small random weights in the hidden layer, zeros above."""
+        """Return small random weights for the hidden layer and zeros for the output layer."""
         generator = torch.Generator().manual_seed(self.seed)
         first = torch.randn(self.hidden, width, generator=generator) / max(1, width) ** 0.5
         return (
@@ -44,7 +45,7 @@ class PerceptronHead:
         )
 
     def fit(self, parts: Sequence[Part], start: Layers, ridge: float) -> Layers:
-        """Return what Adam finds."""
+        """Minimize the loss by Adam."""
         layers = [tensor.clone().requires_grad_() for layer in start for tensor in layer]
         optimizer = torch.optim.Adam(layers, lr=self.lr)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
@@ -59,7 +60,7 @@ class PerceptronHead:
         return (first, offset), (last, bias)
 
     def coarse(self) -> PerceptronHead:
-        """Return the same with a third of the steps."""
+        """Return the same head with a third of the steps."""
         return replace(self, steps=max(1, self.steps // 3))
 
 
@@ -67,7 +68,7 @@ class PerceptronHead:
 def _slopes(
     now: Sequence[tuple[Part, slice, Block, int]], layers: Sequence[Tensor], ridge: float, size: float
 ) -> list[Tensor]:
-    """Return the derivatives of the loss on these blocks, each standing for all ``count`` blocks of its part."""
+    """Return the gradients of the loss on these blocks, each of which stands for all ``count`` blocks of its part."""
     first, offset, last, bias = (layer.detach() for layer in layers)
     slopes = [ridge * first, torch.zeros_like(offset), ridge * last, torch.zeros_like(bias)]
     for part, where, block, count in now:

@@ -1,4 +1,4 @@
-"""From a feature matrix, as a user has it, to rows for the engine, and from its head to one for the user's features."""
+"""Feature scaling: standardize features for the solvers, and map fitted layers back to the original features."""
 
 from __future__ import annotations
 
@@ -15,31 +15,34 @@ from tagspread.linear.feature_rows import DenseRows, Rows, SparseRows
 from tagspread.linear.heads import Layers
 
 ROWS_AT_ONCE = 16_384
-FARTHEST = 10.0  # spreads from 0, where nothing is taken off; divided by its spread, such a feature would drown others
-LENGTH = 10.0  # rows that are not standardized get this length on average, so that penalties mean much the same
+# Uncentered features are divided by at least a tenth of their root mean square: a nearly constant feature far from 0
+# would otherwise dominate the others.
+FARTHEST = 10.0
+LENGTH = 10.0  # mean length of rows that are not standardized, so that penalties have a comparable effect
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """What is taken off every feature and what it is divided by; nothing is taken off sparse ones."""
+    """Offset and scale of every feature; the offset of sparse features is 0."""
 
     mean: np.ndarray
     scale: np.ndarray
 
     @classmethod
     def of(cls, matrices: list[Any], *, standardize: bool) -> Scaling:
-        """Look at all rows, labeled or not.
+        """Compute the scaling from all rows, labeled and unlabeled.
 
         Args:
-            matrices: dense arrays, or scipy matrices of compressed rows.
-            standardize: bring each feature of dense rows to mean 0 and variance 1. Features of sparse rows are divided
-                by their spread and then, like all that are not standardized, by one number. Sparse rows of one
-                common length, such as those of TF-IDF, are only divided by that: a rare word would outweigh all others.
+            matrices: dense arrays, or scipy CSR matrices.
+            standardize: scale each feature of dense rows to mean 0 and variance 1. Features of sparse rows are divided
+                by their standard deviation and then, like all features that are not standardized, by one common number.
+                Sparse rows of equal length, such as TF-IDF vectors, are divided by the common number only; otherwise
+                rare words would dominate.
         """
         width, count = matrices[0].shape[1], sum(matrix.shape[0] for matrix in matrices)
         total, square = np.zeros(width), np.zeros(width)
         first = matrices[0][:1]
-        # squares are taken about the first row: features far from 0 would drown their variance in rounding
+        # subtract the first row before squaring: otherwise rounding hides the variance of features far from 0
         about = np.asarray(first, np.float64)[0] if isinstance(first, np.ndarray) and standardize else np.zeros(width)
         for matrix in matrices:
             for at in range(0, matrix.shape[0], ROWS_AT_ONCE):
@@ -54,7 +57,7 @@ class Scaling:
         if standardize and isinstance(first, np.ndarray):
             mean = total / count
             spread = np.sqrt(np.maximum(square / count - mean**2, 0))
-            tiny = 10 * np.finfo(np.float64).eps * np.abs(about + mean)  # a constant feature, but for rounding
+            tiny = 10 * np.finfo(np.float64).eps * np.abs(about + mean)  # constant up to rounding
             return cls(about + mean, np.where(spread > tiny, spread, 1.0))
         scale = np.ones(width)
         if standardize and not _of_one_length(matrices):
@@ -66,7 +69,7 @@ class Scaling:
         return cls(np.zeros(width), scale * (length / LENGTH if length > 0 else 1.0))
 
     def rows(self, pieces: Sequence[tuple[Any, np.ndarray]], device: torch.device) -> Rows:
-        """Return the rows named of each matrix, one after the other, scaled, in float32: the only copy that is made."""
+        """Return the selected rows of each matrix, concatenated and scaled, in float32: the only copy of the data."""
         if not isinstance(pieces[0][0], np.ndarray):
             stacked = sparse.vstack([matrix[which] for matrix, which in pieces], format="csr", dtype=np.float32)
             stacked.data /= self.scale.astype(np.float32)[stacked.indices]
@@ -81,14 +84,14 @@ class Scaling:
         return DenseRows(scaled.to(device))
 
     def undo(self, layers: Layers) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the layers that give the same scores for features as they came, in float64."""
+        """Return, in float64, the layers that give the same scores on the original features."""
         (first, offset), *rest = [(_numpy(weight), _numpy(bias)) for weight, bias in layers]
         first = first / self.scale
         return [(first, offset - first @ self.mean), *rest]
 
 
 def _of_one_length(matrices: list[Any]) -> bool:
-    """Return whether all rows of sparse matrices that hold anything are equally long."""
+    """Return whether all non-empty rows of sparse matrices have the same length."""
     squares = np.concatenate([np.asarray(matrix.multiply(matrix).sum(1)).ravel() for matrix in matrices])
     lengths = np.sqrt(squares[squares > 0])
     return bool(len(lengths) and np.ptp(lengths) <= 1e-3 * lengths.max())

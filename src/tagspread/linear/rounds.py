@@ -1,10 +1,10 @@
-r"""Rounds on features: fit the labeled part, score the unlabeled set, let the method label it, fit both, and again.
+r"""Pseudo-labeling rounds on features: fit, score the unlabeled rows, label them by the method, fit both, repeat.
 
 .. math:: W_0 = \arg\min L(\text{labeled}), \qquad
           T_r = \mathrm{method}(\mathrm{scores}(\text{unlabeled}, W_{r-1})), \qquad
           W_r = \arg\min L(\text{labeled}) + s\, L(\text{unlabeled}, T_r)
 
-each fit starting from the last one, until the targets stop moving.
+Each fit starts from the previous one. The rounds end when the pseudo-labels stop changing.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tagspread.linear.feature_rows import Rows
 from tagspread.linear.heads import Head, Layers, Part, scores
 from tagspread.methods.base import Labeled, Method, SetApart, State, Targets, check_targets
 
-# what a method may not have rewritten if scores are all it needs
+# functions that a method must not override to be usable with scores alone
 _BEYOND_SCORES = ("step_targets", "loss", "loss_labeled", "network", "begin_unlabeled", "show", "own_step")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is chosen on the labeled part.
+    """The settings that are chosen on the labeled rows.
 
     Attributes:
-        method: how the unlabeled set is labeled.
-        ridge: penalty on the weights when the labeled part is fitted alone.
-        unlabeled_ridge: the same for fits with the unlabeled set, which give more to lean on.
-        unlabeled_weight: importance of a row of the unlabeled set beside a labeled one; 0 leaves the unlabeled set out.
+        method: method that labels the unlabeled rows.
+        ridge: L2 penalty for the fit on the labeled rows only.
+        unlabeled_ridge: L2 penalty for fits with the unlabeled rows; smaller, because there are more rows.
+        unlabeled_weight: weight of an unlabeled row relative to a labeled one; 0 omits the unlabeled set.
     """
 
     method: Method
@@ -43,18 +43,18 @@ class Settings:
 
     @property
     def uses_unlabeled(self) -> bool:
-        """Whether the unlabeled set takes any part."""
+        """Whether the unlabeled set is used at all."""
         return self.method.uses_unlabeled and self.unlabeled_weight > 0
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What came out of the rounds.
+    """The result of the rounds.
 
     Attributes:
-        layers: the head.
-        targets: what the unlabeled set was last labeled with; None if it took no part.
-        settled: for each row of the unlabeled set, the round that last changed its targets.
+        layers: layers of the fitted head.
+        targets: last pseudo-labels of the unlabeled set; None if it was not used.
+        settled: for each unlabeled row, the last round that changed its pseudo-labels.
         log: one entry per round.
     """
 
@@ -67,35 +67,37 @@ class Fitted:
 def check_method(method: Method) -> None:
     """Raise unless the method labels from scores alone."""
     name = type(method).__name__
-    rewritten = [
-        verb for verb in _BEYOND_SCORES if getattr(type(method), verb, None) is not getattr(Method, verb, None)
+    overridden = [
+        function
+        for function in _BEYOND_SCORES
+        if getattr(type(method), function, None) is not getattr(Method, function, None)
     ]
-    if rewritten or method.per_step or getattr(method, "on_features", False):
+    if overridden or method.per_step or getattr(method, "on_features", False):
         raise TagspreadError(
             f"{name} needs a network that is trained on images, which a head on features is not; "
-            "on features take a method that labels from scores alone, such as 'cap'."
+            "on features use a method that labels from scores alone, such as 'cap'."
         )
     if method.labeled_loss not in (None, "bce"):
         raise TagspreadError(
             f"{name} is defined by the loss {method.labeled_loss!r}, but on features the loss is cross-entropy; "
-            "take 'bce' for the labeled part alone."
+            "use 'bce' for the labeled-only baseline."
         )
 
 
-def probe(known: Rows, y: Tensor, ridge: float, head: Head, start: Layers | None = None) -> Layers:
-    """Return the head fitted on the labeled rows alone."""
+def probe(labeled: Rows, y: Tensor, ridge: float, head: Head, start: Layers | None = None) -> Layers:
+    """Fit the head on the labeled rows only."""
     constant = constant_classes(y)
     if start is None:
-        start = head.start(known.width, y.shape[1], known.device)
+        start = head.start(labeled.width, y.shape[1], labeled.device)
         *hidden, (weight, bias) = start
-        # a class that is always there, never there, or never looked at has no direction: its bias says how often it is
+        # a class without both positives and negatives has zero weights; its bias gives its frequency
         weight = torch.where(constant.isnan()[:, None], weight, 0.0)
         start = (*hidden, (weight, torch.where(constant.isnan(), bias, constant)))
-    return head.fit([Part(known, _without(y, constant))], start, ridge)
+    return head.fit([Part(labeled, _without(y, constant))], start, ridge)
 
 
 def spread(
-    known: Rows,
+    labeled: Rows,
     y: Tensor,
     unlabeled: Rows,
     settings: Settings,
@@ -109,67 +111,66 @@ def spread(
     apart: Tensor | None = None,
     watch: Callable[[int, Targets, Tensor], None] | None = None,
 ) -> Fitted:
-    """Let the labels spread to the unlabeled set, in rounds.
+    """Fit the head on labeled and unlabeled rows, in rounds of pseudo-labeling.
 
     Args:
-        known: features of the labeled rows.
+        labeled: features of the labeled rows.
         y: their labels, on the device of the features: 1, 0, -1 unknown.
         unlabeled: features of the unlabeled rows, in the same views.
-        settings: the method, the penalties and the weight of the unlabeled set.
-        start: the head fitted on the labeled rows alone (:func:`probe`).
-        head: what is fitted.
-        classes: the tags' names.
-        max_rounds: at most so many.
-        tolerance: the share of the unlabeled set's entries that may still move when it is called done.
-        state: the method's, if it has been started already.
-        apart: the labels of the last rows of the unlabeled set, if those were set apart from the labeled ones to judge
-            by.
-        watch: is shown each round's number, targets and scores of the unlabeled set.
+        settings: method, penalties and weight of the unlabeled set.
+        start: head fitted on the labeled rows only (:func:`probe`).
+        head: kind of head to fit.
+        classes: names of the classes.
+        max_rounds: maximal number of rounds.
+        tolerance: stop when at most this share of the pseudo-labels changes.
+        state: state of the method, if it has been started already.
+        apart: labels of the last unlabeled rows, if these rows were set apart from the labeled ones to evaluate on.
+        watch: called with the number of each round and the targets and scores of the unlabeled set.
     """
     if not settings.uses_unlabeled or not len(unlabeled):
         return Fitted(start)
     method, constant = settings.method, constant_classes(y)
-    stand = Labeled(y=y.cpu(), classes=tuple(classes), epochs=max_rounds, unlabeled_size=len(unlabeled))
+    labeled_set = Labeled(y=y.cpu(), classes=tuple(classes), epochs=max_rounds, unlabeled_size=len(unlabeled))
     if state is None:
-        state = {name: value.to(unlabeled.device) for name, value in method.start(stand).items()}
-    layers, before, log = start, None, []
+        state = {name: value.to(unlabeled.device) for name, value in method.start(labeled_set).items()}
+    layers, previous, log = start, None, []
     settled = torch.zeros(len(unlabeled), dtype=torch.int64)
     for number in range(1, max_rounds + 1):
-        seen = scores(known, layers) if method.reads_labeled else None
-        found = scores(unlabeled, layers)
-        judged = None if apart is None else SetApart(apart, found[len(found) - len(apart) :])
-        now = replace(stand, epoch=number - 1, scores=seen, apart=judged)
-        method.new_epoch(now, state)
-        targets = check_targets(method, method.targets(found, now, state), found)
+        labeled_scores = scores(labeled, layers) if method.reads_labeled else None
+        unlabeled_scores = scores(unlabeled, layers)
+        rows_apart = None if apart is None else SetApart(apart, unlabeled_scores[len(unlabeled_scores) - len(apart) :])
+        current = replace(labeled_set, epoch=number - 1, scores=labeled_scores, apart=rows_apart)
+        method.new_epoch(current, state)
+        targets = check_targets(method, method.targets(unlabeled_scores, current, state), unlabeled_scores)
         targets = targets._replace(labels=_as_constant(targets.labels, constant))
-        moved: Tensor | None = None if before is None else targets.labels != before.labels
-        share = 1.0 if moved is None else float(moved.float().mean())
-        if moved is not None and share <= tolerance:
+        changed: Tensor | None = None if previous is None else targets.labels != previous.labels
+        share = 1.0 if changed is None else float(changed.float().mean())
+        if changed is not None and share <= tolerance:
             break
         if watch is not None:
-            watch(number, targets, found)
-        settled[slice(None) if moved is None else moved.any(1).cpu()] = number
+            watch(number, targets, unlabeled_scores)
+        settled[slice(None) if changed is None else changed.any(1).cpu()] = number
         unlabeled_part = Part(unlabeled, _without(targets.labels, constant), targets.weight, settings.unlabeled_weight)
-        layers = head.fit([Part(known, _without(y, constant)), unlabeled_part], layers, settings.unlabeled_ridge)
-        before = targets
+        layers = head.fit([Part(labeled, _without(y, constant)), unlabeled_part], layers, settings.unlabeled_ridge)
+        previous = targets
         log.append({"round": number, "moved": share, "positives": int((targets.labels > 0.5).sum())})
-    return Fitted(layers, before, settled, log)
+    return Fitted(layers, previous, settled, log)
 
 
 def constant_classes(y: Tensor) -> Tensor:
-    """Return, per class, the log-odds of one that cannot be learnt (all known labels alike), NaN for the others.
+    """Return, per class, the log-odds of a class whose labeled labels are all equal, and NaN for the other classes.
 
     >>> constant_classes(torch.tensor([[1, 0, -1], [0, 0, -1]])).tolist()
     [nan, -1.609..., 0.0]
     """
-    positives, known = (y == 1).sum(0).float(), (y >= 0).sum(0).float()
-    learnable = (positives > 0) & (positives < known)
-    odds = (positives + 0.5) / (known - positives + 0.5)  # half a row on each side: never certain
+    positives, n_labeled = (y == 1).sum(0).float(), (y >= 0).sum(0).float()
+    learnable = (positives > 0) & (positives < n_labeled)
+    odds = (positives + 0.5) / (n_labeled - positives + 0.5)  # half a row on each side keeps the odds finite
     return torch.where(learnable, math.nan, odds.log())
 
 
 def _as_constant(labels: Tensor, constant: Tensor) -> Tensor:
-    """Return the labels with what is known of constant classes: scores that do not differ cannot be ranked."""
+    """Label constant classes by their labeled labels: equal scores cannot be ranked."""
     if bool(constant.isnan().all()):
         return labels
     always = torch.where(constant == 0, -1.0, (constant > 0).float()).to(labels.dtype)
@@ -177,5 +178,5 @@ def _as_constant(labels: Tensor, constant: Tensor) -> Tensor:
 
 
 def _without(labels: Tensor, constant: Tensor) -> Tensor:
-    """Return the labels with nothing said about the constant classes."""
+    """Ignore the constant classes in ``labels``."""
     return labels if bool(constant.isnan().all()) else torch.where(constant.isnan(), labels, -1)

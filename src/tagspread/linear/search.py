@@ -1,16 +1,17 @@
-r"""Choose the settings by cross-validation on the labeled rows; leaving the unlabeled set out is one of them.
+r"""Hyperparameter search by cross-validation on the labeled rows: penalty, method variant, weight of the unlabeled set.
 
-The labeled rows are dealt into folds, class by class. Each fold in turn is hidden, the rounds run on the rest and the
-unlabeled set, and the hidden rows are scored: the mean over classes and folds of the average precision says how good a
-setting is. One thing is chosen after the other: the penalty, then how the unlabeled set is labeled, then the penalty
-and the weight with the unlabeled set. Figures of a few rows are noisy, and the best of many noisy figures is often a
-lucky one. So the unlabeled set is
-left out unless it clearly helps, and what is usual stays unless something else is much better: with :math:`d_f` the
-gain in fold f of F,
+The labeled rows are split into stratified folds. Each fold in turn is held out, the rounds run on the other folds and
+the unlabeled set, and the held-out rows are scored. The score of a setting is its average precision, averaged over
+classes and folds. The search chooses one setting after the other: the penalty on labeled rows only, then the method
+variant, the penalty and the weight with the unlabeled set.
+
+With few rows these scores are noisy, and the best of many noisy scores is often best by chance. The unlabeled set is
+therefore omitted unless it clearly helps, and the default of each setting is kept unless another value is much better.
+With :math:`d_f` the gain in fold f of F, a value replaces another one if
 
 .. math:: \bar d > e \, \mathrm{sd}(d) / \sqrt F, \qquad e = 1 \text{ for the unlabeled, } 2 \text{ for the rest.}
 
-Each fold is judged by itself: scores of different heads are not ranked together.
+Each fold is evaluated separately: scores of different heads are not ranked together.
 """
 
 from __future__ import annotations
@@ -31,19 +32,18 @@ from tagspread.linear.rounds import Settings, probe, spread
 from tagspread.methods.base import Method
 from tagspread.methods.cap import CAP
 
-INTERVALS = ((0.5, 0.99), (0.8, 1.0), (1.0, 1.0))  # shares of the expected positives and negatives that are used
-TRIAL_ROUNDS = 3  # later rounds change little, and the same for all
+INTERVALS = ((0.5, 0.99), (0.8, 1.0), (1.0, 1.0))  # shares of the expected positives and negatives to use
+TRIAL_ROUNDS = 3  # later rounds change little, and about equally in all trials
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """What is tried; the first of each is the usual one.
+    """The settings to try; the first of each is the default.
 
     Attributes:
-        ridges: penalties for the labeled part alone, for features of unit variance.
-        unlabeled_ridges: penalties with the unlabeled set, which gives more to lean on.
-        unlabeled_weights: of a row of the unlabeled set; 0 among them means that the unlabeled set has to prove its
-            worth.
+        ridges: L2 penalties for the fit on labeled rows only, for features of unit variance.
+        unlabeled_ridges: L2 penalties for fits with the unlabeled set.
+        unlabeled_weights: weights of an unlabeled row; if 0 is among them, the unlabeled set is used only if it helps.
     """
 
     ridges: tuple[float, ...] = (0.3, 1.0, 3.0, 0.1, 0.03)
@@ -59,7 +59,7 @@ class SearchSpace:
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting, and what it reached on the hidden rows."""
+    """One setting and its scores on the held-out rows."""
 
     settings: Settings
     per_fold: Tensor
@@ -67,15 +67,15 @@ class Trial:
 
     @property
     def mean(self) -> float:
-        """The mean average precision over the folds; -inf if none has a positive to find."""
+        """Mean average precision over the folds; -inf if no fold has a positive."""
         return float(self.per_fold.nanmean().nan_to_num(-math.inf))
 
     def as_dict(self) -> dict[str, object]:
-        """Return the setting and its figures as plain values."""
+        """Return the setting and its scores as plain values."""
         return {**vars(self.settings), "mAP": self.mean, "per_fold": self.per_fold.tolist()}
 
     def above(self, other: Trial, errors: float) -> bool:
-        """Whether the gain over another trial is more than so many of its standard errors."""
+        """Return whether the gain over another trial is more than ``errors`` standard errors."""
         gain = self.per_fold - other.per_fold
         gain = gain[~gain.isnan()]
         return len(gain) > 1 and float(gain.mean()) > errors * float(gain.std()) / len(gain) ** 0.5
@@ -83,13 +83,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What was chosen.
+    """The result of the search.
 
     Attributes:
-        settings: the best.
-        trials: all that were tried; none if there are too few labeled rows to hide any.
-        out_of_fold: logits of labeled rows by heads that had not seen them.
-        labels: of the same rows.
+        settings: the chosen settings.
+        trials: all trials; none if there are too few labeled rows to hold any out.
+        out_of_fold: logits of the labeled rows, each by the head of a fold that did not train on it.
+        labels: labels of the same rows.
     """
 
     settings: Settings
@@ -102,14 +102,14 @@ class SearchResult:
 class _Fold:
     rows: Rows
     y: Tensor
-    hidden: Rows
-    hidden_y: Tensor
-    where: Tensor
+    held_out: Rows
+    held_out_y: Tensor
+    index: Tensor
     probes: dict[float, Layers]
 
 
 def intervals_of(method: Method) -> tuple[Method, ...]:
-    """Return the variants of a method that are worth trying: for CAP its reliable intervals.
+    """Return the variants of a method to try: for CAP, its reliable intervals.
 
     >>> len(intervals_of(CAP())), intervals_of(CAP(keep_pos=0.7))
     (3, (CAP(keep_pos=0.7, keep_neg=1.0, priors=None),))
@@ -120,7 +120,7 @@ def intervals_of(method: Method) -> tuple[Method, ...]:
 
 
 def search_settings(
-    known: Rows,
+    labeled: Rows,
     y: Tensor,
     unlabeled: Rows,
     methods: Sequence[Method],
@@ -133,54 +133,55 @@ def search_settings(
     max_rounds: int = 5,
     most_rows: int = 20_000,
 ) -> SearchResult:
-    """Return the settings that do best on labeled rows that were hidden.
+    """Choose the settings with the best cross-validated average precision.
 
     Args:
-        known: features of the labeled rows.
+        labeled: features of the labeled rows.
         y: their labels, on the same device.
         unlabeled: features of the unlabeled rows.
-        methods: how the unlabeled set may be labeled.
-        head: what is fitted.
-        classes: the tags' names.
-        space: the penalties and weights to try.
-        folds: into how many parts the labeled rows are dealt.
-        seed: of the dealing, and of the sample of the unlabeled set.
-        max_rounds: of each trial.
-        most_rows: a larger unlabeled set, or more labeled rows, are represented by a sample of that many, which weighs
-            as much against the others as all of them.
+        methods: variants of the method to try.
+        head: kind of head to fit.
+        classes: names of the classes.
+        space: penalties and weights to try.
+        folds: number of folds.
+        seed: seed of the folds and of the sampling.
+        max_rounds: maximal number of rounds of each trial.
+        most_rows: from more labeled, or unlabeled, rows than this, a sample of this size is used. Its weight is scaled
+            so that it counts as much as all rows.
     """
     space = space or SearchSpace()
-    usual = Settings(methods[0], space.ridges[0], space.unlabeled_ridges[0], space.unlabeled_weights[0])
-    ratio = len(unlabeled) / len(known)
-    known, y = _sample(known, most_rows, seed, y)
+    default = Settings(methods[0], space.ridges[0], space.unlabeled_ridges[0], space.unlabeled_weights[0])
+    ratio = len(unlabeled) / len(labeled)
+    labeled, y = _sample(labeled, most_rows, seed, y)
     unlabeled, _ = _sample(unlabeled, most_rows, seed, y.new_empty(len(unlabeled), 0))
-    thinned = (
-        ratio * len(known) / max(1, len(unlabeled))
-    )  # a row of the sample stands for so many, against labeled ones
-    dealt = _deal(known, y, min(folds, len(y)), seed)
-    if not dealt:
-        return SearchResult(replace(usual, unlabeled_weight=min(space.unlabeled_weights)))
-    search = _Search(dealt, y, unlabeled, usual, head.coarse(), classes, min(max_rounds, TRIAL_ROUNDS), thinned)
+    # each sampled unlabeled row stands for this many rows, relative to a labeled row
+    rows_per_sample = ratio * len(labeled) / max(1, len(unlabeled))
+    splits = _deal(labeled, y, min(folds, len(y)), seed)
+    if not splits:
+        return SearchResult(replace(default, unlabeled_weight=min(space.unlabeled_weights)))
+    search = _Search(
+        splits, y, unlabeled, default, head.coarse(), classes, min(max_rounds, TRIAL_ROUNDS), rows_per_sample
+    )
     best = search.best(space, methods)
     return SearchResult(best.settings, tuple(search.trials), best.out_of_fold, y.cpu())
 
 
 @dataclass(frozen=True)
 class _Search:
-    """Trials on the folds, one setting after the other; a convex fit starts from what an earlier one has found."""
+    """Cross-validation trials, one setting after the other; convex fits start from the result of an earlier one."""
 
-    dealt: Sequence[_Fold]
+    splits: Sequence[_Fold]
     y: Tensor
     unlabeled: Rows
-    usual: Settings
+    default: Settings
     head: Head
     classes: Sequence[str]
     rounds: int
-    thinned: float
+    rows_per_sample: float
     trials: list[Trial] = field(default_factory=list)
 
     def best(self, space: SearchSpace, methods: Sequence[Method]) -> Trial:
-        """Return the best trial: choose the penalty, then interval, penalty and weight with the unlabeled set."""
+        """Return the best trial: choose the penalty, then method variant, penalty and weight with the unlabeled set."""
         labeled_only = _settle([self._alone(ridge) for ridge in space.ridges])
         weights = [weight for weight in space.unlabeled_weights if weight > 0]
         if not (len(self.unlabeled) and weights and methods[0].uses_unlabeled):
@@ -196,26 +197,25 @@ class _Search:
 
     def _alone(self, ridge: float) -> Trial:
         def fit(fold: _Fold) -> Layers:
-            nearest = min(fold.probes, key=lambda known_ridge: abs(math.log(known_ridge / ridge)), default=None)
+            nearest = min(fold.probes, key=lambda other: abs(math.log(other / ridge)), default=None)
             start = None if nearest is None or not self.head.convex else fold.probes[nearest]
             fold.probes[ridge] = layers = probe(fold.rows, fold.y, ridge, self.head, start)
-            for _ in range(
-                0 if self.head.convex else self.rounds
-            ):  # as long as others are fitted with the unlabeled set
+            # fit a head that is not convex for as many steps as the trials with the unlabeled set
+            for _ in range(0 if self.head.convex else self.rounds):
                 layers = probe(fold.rows, fold.y, ridge, self.head, layers)
             return layers
 
-        return self._try(replace(self.usual, ridge=ridge, unlabeled_weight=0.0), fit)
+        return self._try(replace(self.default, ridge=ridge, unlabeled_weight=0.0), fit)
 
     def _together(self, settings: Settings) -> Trial:
-        as_heavy = replace(settings, unlabeled_weight=settings.unlabeled_weight * self.thinned)
+        scaled = replace(settings, unlabeled_weight=settings.unlabeled_weight * self.rows_per_sample)
 
         def fit(fold: _Fold) -> Layers:
             fitted = spread(
                 fold.rows,
                 fold.y,
                 self.unlabeled,
-                as_heavy,
+                scaled,
                 fold.probes[settings.ridge],
                 head=self.head,
                 classes=self.classes,
@@ -226,12 +226,12 @@ class _Search:
         return self._try(settings, fit)
 
     def _try(self, settings: Settings, fit: Callable[[_Fold], Layers]) -> Trial:
-        """Run one setting on every fold and write it down."""
+        """Run one setting on every fold and record the trial."""
         out_of_fold, per_fold = torch.zeros(self.y.shape), []
-        for fold in self.dealt:
-            found = scores(fold.hidden, fit(fold)).cpu()
-            out_of_fold[fold.where] = found
-            per_fold.append(average_precision(found, fold.hidden_y.cpu()).nanmean())
+        for fold in self.splits:
+            logits = scores(fold.held_out, fit(fold)).cpu()
+            out_of_fold[fold.index] = logits
+            per_fold.append(average_precision(logits, fold.held_out_y.cpu()).nanmean())
         trial = Trial(settings, torch.stack(per_fold), out_of_fold)
         self.trials.append(trial)
         return trial
@@ -240,27 +240,29 @@ class _Search:
 def _sample(rows: Rows, most: int, seed: int, y: Tensor) -> tuple[Rows, Tensor]:
     if len(rows) <= most:
         return rows, y
-    some = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:most].sort().values
-    return rows.take(some), y[some.to(y.device)]
+    sampled = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:most].sort().values
+    return rows.take(sampled), y[sampled.to(y.device)]
 
 
-def _deal(known: Rows, y: Tensor, folds: int, seed: int) -> list[_Fold]:
+def _deal(labeled: Rows, y: Tensor, folds: int, seed: int) -> list[_Fold]:
     if folds < 2:
         return []
     parts = stratified_split(y.cpu().numpy(), [1 / folds] * folds, seed).parts
-    dealt = []
+    splits = []
     for part in parts:
-        hidden = torch.from_numpy(part)
+        held_out = torch.from_numpy(part)
         rest = torch.ones(len(y), dtype=torch.bool)
-        rest[hidden] = False
-        stay = rest.nonzero().squeeze(1)
-        dealt.append(
-            _Fold(known.take(stay), y[stay.to(y.device)], known.take(hidden), y[hidden.to(y.device)], hidden, {})
+        rest[held_out] = False
+        kept = rest.nonzero().squeeze(1)
+        splits.append(
+            _Fold(
+                labeled.take(kept), y[kept.to(y.device)], labeled.take(held_out), y[held_out.to(y.device)], held_out, {}
+            )
         )
-    return dealt
+    return splits
 
 
 def _settle(trials: Sequence[Trial]) -> Trial:
-    """Return the first trial, the usual one, unless the best is well above it."""
+    """Return the first trial, the default, unless the best one is clearly above it."""
     best = max(trials, key=lambda trial: trial.mean)
     return best if best.above(trials[0], errors=2) else trials[0]

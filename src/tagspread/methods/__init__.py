@@ -1,4 +1,7 @@
-"""One small file per method, its equation on top. Adding one touches its own file and one line of ``METHODS``."""
+"""Semi-supervised multi-label methods: one small file per method, with its equation on top.
+
+To add a method, write its file and add one line to ``METHODS``.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ METHODS: dict[str, type[Method]] = {
 
 
 def find_method(name: str) -> type[Method]:
-    """Return the class of a method: a name of ``METHODS``, or ``FILE.py:CLASS`` for one of your own.
+    """Return the class of a method by its name in ``METHODS``, or by ``FILE.py:CLASS`` for a method of your own.
 
     >>> find_method("freemach")
     Traceback (most recent call last):
@@ -61,15 +64,15 @@ def find_method(name: str) -> type[Method]:
 
 
 def get_method(name: str, **options: Any) -> Method:
-    """Return the method of that name with the options given.
+    """Create a method by name, with the given options.
 
     >>> get_method("cap", keep_pos=0.8)
     CAP(keep_pos=0.8, keep_neg=1.0, priors=None)
     """
-    kind = find_method(name)
-    known = [field.name for field in fields(kind)]
+    method_class = find_method(name)
+    names = [field.name for field in fields(method_class)]
     for option in options:
-        if option not in known:
-            has = f"its options are {', '.join(known)}" if known else "it has none"
-            raise TagspreadError(f"method {name!r} has no option {option!r}; {has}.{did_you_mean(option, known)}")
-    return kind(**options)
+        if option not in names:
+            listed = f"its options are {', '.join(names)}" if names else "it has none"
+            raise TagspreadError(f"method {name!r} has no option {option!r}; {listed}.{did_you_mean(option, names)}")
+    return method_class(**options)

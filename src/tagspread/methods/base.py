@@ -1,17 +1,16 @@
-"""What a method is: a rule that turns a teacher's scores of the unlabeled set into targets.
+"""Base class of all methods: rules that turn a teacher's scores of the unlabeled set into pseudo-labels (targets).
 
-A method is a small frozen dataclass: its fields are its options, its verbs are called by the loop in this order:
+A method is a small frozen dataclass. Its fields are its options. The training loop calls its functions in this order:
 
-* ``start(labeled)`` once, for the state that must live through the run and be saved with it;
-* ``new_epoch(labeled, state)`` and ``targets(scores, labeled, state)`` at the start of every epoch, the latter for
-  the whole unlabeled set;
+* ``start(labeled)`` once. It returns the state that lives through the run and is saved with it.
+* ``new_epoch(labeled, state)`` and ``targets(scores, labeled, state)`` at the start of every epoch; ``targets`` gets
+  the scores of the whole unlabeled set.
 * ``step_targets(scores, targets, labeled, state)`` at every step, if ``per_step`` is set, with fresh teacher scores of
-  the batch; the whole unlabeled set is then labeled once only, at the start;
-* ``loss(output, targets, loss, state)`` at every step, for the unlabeled set's part of the batch.
+  the batch. The whole unlabeled set is then labeled only once, at the start.
+* ``loss(output, targets, loss, state)`` at every step, for the unlabeled rows of the batch.
 
-Most methods write one of them; ``methods/cap.py`` is the one to read first. A few methods are more than a rule; they
-bring a network of their own (``network``, ``begin_unlabeled``) and what its answers to the labeled part cost
-(``loss_labeled``), or make a step in their own way (``own_step``).
+Most methods define only one of them; read ``methods/cap.py`` first. A few methods also change the network (``network``,
+``begin_unlabeled``), the loss on labeled rows (``loss_labeled``), or the whole training step (``own_step``).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor
 
 from tagspread.aliases import SettingValues
-from tagspread.core.losses import WHAT_TARGETS_ARE, no_targets
+from tagspread.core.losses import WHAT_TARGETS_ARE, invalid_targets
 from tagspread.core.thresholds import class_counts
 from tagspread.errors import TagspreadError
 
@@ -37,12 +36,12 @@ EntryLoss: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 class Targets(NamedTuple):
-    """What the unlabeled set is trained on.
+    """Pseudo-labels: the targets that the student is trained on for unlabeled rows.
 
     Attributes:
         labels: 1, 0, -1 ignored, or soft targets between 0 and 1.
-        weight: importance of each entry, if not all 1.
-        places: at a step, which rows of the unlabeled set the batch holds.
+        weight: weight of each entry; None means 1 everywhere.
+        places: within a step, the indices of the batch's rows in the unlabeled set.
     """
 
     labels: Tensor
@@ -51,7 +50,7 @@ class Targets(NamedTuple):
 
 
 class SetApart(NamedTuple):
-    """Labeled items that are trained on without their labels, so that their scores are those of any new item."""
+    """Labeled rows that are trained on without their labels, so that their scores are like those of unlabeled rows."""
 
     y: Tensor
     scores: Tensor
@@ -59,16 +58,18 @@ class SetApart(NamedTuple):
 
 @dataclass(frozen=True)
 class Labeled:
-    """What a method may know of the labeled part, and where training stands.
+    """What a method may know about the labeled set, and the progress of training.
 
     Attributes:
-        y: one row per item: 1, 0, -1 unknown.
-        classes: the tags' names.
-        epoch: epochs with the unlabeled set so far.
-        epochs: epochs with the unlabeled set in all.
-        unlabeled_size: how many items the unlabeled set has.
-        scores: the teacher's logits of these items, for methods with ``reads_labeled``.
-        apart: items set apart, for methods that ask for some by ``share_apart``.
+        y: labels, one row per item: 1, 0, -1 unknown.
+        classes: names of the tags.
+        epoch: number of epochs with the unlabeled set so far.
+        epochs: total number of epochs with the unlabeled set.
+        unlabeled_size: number of unlabeled rows.
+        scores: the teacher's logits of the labeled rows, for methods with ``reads_labeled``.
+        apart: rows set apart, for methods with ``share_apart`` above 0.
+        positives: number of labeled positives of each class.
+        known: number of rows with a known label for each class.
     """
 
     y: Tensor
@@ -88,71 +89,75 @@ class Labeled:
 
     @property
     def tags_per_item(self) -> float:
-        """How many tags an item has on average: the sum of the class proportions, each over what is known of it."""
+        """Average number of tags per item: the sum of the class proportions, each over the rows with a known label."""
         return sum(c / n for c, n in zip(self.positives, self.known, strict=True) if n)
 
     def scored(self) -> tuple[Tensor, Tensor]:
-        """Return the teacher's logits and the labels to judge it by: those set apart, if there are any."""
+        """Return the teacher's logits and labels to evaluate it on: those of the rows set apart if there are any."""
         if self.apart is not None:
             return self.apart.scores, self.apart.y.to(self.apart.scores.device)
         if self.scores is None:
-            raise TagspreadError("this method looks at the scores of the labeled part, and none were given.")
+            raise TagspreadError(
+                "this method needs the scores of the labeled set; give them as Labeled(..., scores=...)."
+            )
         return self.scores, self.y.to(self.scores.device)
 
 
 class StudentStep(Protocol):
-    """A step of the student: calling it with a batch trains on it and returns the loss, still on the device."""
+    """A custom training step: calling it trains on one batch and returns the loss, still on the device."""
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """What is saved with the run."""
+        """The optimizers, whose state is saved with the run."""
 
     def __call__(self, images: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
-        """Train on one batch: labeled rows first, then ``len(places)`` rows of the unlabeled set."""
+        """Train on one batch: labeled rows first, then ``len(places)`` unlabeled rows."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """Base of all methods: trains on the labeled part alone until a subclass says how to use the unlabeled set."""
+    """Base class of all methods. It trains on the labeled set only; subclasses define how to use the unlabeled set."""
 
     summary: ClassVar[str] = ""
     uses_unlabeled: ClassVar[bool] = True
     per_step: ClassVar[bool] = False
-    reads_labeled: ClassVar[bool] = False  # wants the teacher's scores of the labeled part, too
-    labeled_loss: ClassVar[str | None] = None  # a method that is defined by its loss names it
-    shares_warmup: ClassVar[bool] = True  # may start from a warm-up that another method made
-    on_features: ClassVar[bool] = False  # trains a head of its own on the frozen network's features
-    recipe: ClassVar[SettingValues] = {}  # settings it needs to be itself, unless the user says otherwise
+    reads_labeled: ClassVar[bool] = False  # needs the teacher's scores of the labeled set, too
+    labeled_loss: ClassVar[str | None] = None  # the name of the loss, for methods that are defined by their loss
+    shares_warmup: ClassVar[bool] = True  # may start from the warm-up of another method's run
+    on_features: ClassVar[bool] = False  # trains its own head on the features of the frozen network
+    recipe: ClassVar[SettingValues] = {}  # settings that belong to the method; the user's settings override them
 
     @property
     def share_apart(self) -> float:
-        """Which share of the labeled items is trained on without labels, to judge the teacher by."""
+        """Share of the labeled rows that is trained on without labels, to evaluate the teacher on."""
         return 0.0
 
     def start(self, labeled: Labeled) -> State:
-        """Return the state that lives through the run; it is saved and restored with the checkpoint."""
+        """Return the state that lives through the run; it is saved in the checkpoint and restored from it."""
         del labeled
         return {}
 
     def new_epoch(self, labeled: Labeled, state: State) -> None:
-        """Bring the state up to date for an epoch; the place for what rests on the labeled part alone."""
+        """Update the state for an epoch, where the update depends on the labeled set only."""
 
     def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
-        """Turn the teacher's logits of the whole unlabeled set (m x q, float32) into targets for one epoch."""
-        raise TagspreadError(f"{type(self).__name__} does not say how to label the unlabeled set; write its targets().")
+        """Compute the targets of one epoch from the teacher's logits of the whole unlabeled set (m x q, float32)."""
+        raise TagspreadError(
+            f"{type(self).__name__} does not define how to label the unlabeled set; write its targets()."
+        )
 
     def step_targets(self, scores: Tensor, targets: Targets, labeled: Labeled, state: State) -> Targets:
-        """Turn fresh teacher logits of one batch, and the targets it had last, into the targets of this step."""
+        """Compute the targets of one step from fresh teacher logits of the batch and the batch's last targets."""
         del scores, labeled, state
         return targets
 
     def loss(self, output: Tensor, targets: Targets, loss: EntryLoss, state: State) -> Tensor:
-        """Return the unlabeled set's loss, entry by entry; the state may be changed in place."""
+        """Return the loss of each entry of the unlabeled rows. The state may be changed in place."""
         del state
         return loss(output, targets.labels, targets.weight)
 
     def loss_labeled(self, output: Tensor, y: Tensor, weight: Tensor, loss: EntryLoss) -> Tensor:
-        """Return the labeled part's loss, entry by entry."""
+        """Return the loss of each entry of the labeled rows."""
         return loss(output, y, weight)
 
     def network(self, network: TagNet) -> TagNet:
@@ -160,21 +165,21 @@ class Method:
         return network
 
     def begin_unlabeled(self, network: TagNet) -> None:
-        """Prepare the student for the unlabeled set, after the warm-up."""
+        """Prepare the student for training with the unlabeled set, after the warm-up."""
 
     def own_step(self, network: TagNet, state: State) -> StudentStep | None:
-        """Return a step of the method's own making, where one loss and one optimizer are not enough."""
+        """Return a custom training step, if one loss and one optimizer are not enough for the method."""
         del network, state
         return None
 
 
-def check_targets(method: Method, found: object, scores: Tensor) -> Targets:
-    """Return what a method made of scores, or raise if nothing can be trained on it."""
+def check_targets(method: Method, targets: object, scores: Tensor) -> Targets:
+    """Return the targets that a method computed from ``scores``, or raise if they cannot be trained on."""
     rule = type(method).__name__
-    if not isinstance(found, Targets):
-        raise TagspreadError(f"{rule} returned {type(found).__name__} for targets; return ts.Targets(labels).")
+    if not isinstance(targets, Targets):
+        raise TagspreadError(f"{rule} returned {type(targets).__name__} for targets; return ts.Targets(labels).")
     for part in ("labels", "weight"):
-        value = getattr(found, part)
+        value = getattr(targets, part)
         if part == "weight" and value is None:
             continue
         if not isinstance(value, Tensor) or value.shape != scores.shape:
@@ -183,22 +188,22 @@ def check_targets(method: Method, found: object, scores: Tensor) -> Targets:
                 f"{rule} returned targets whose {part} is {shape}; give a tensor of the scores' shape, "
                 f"{tuple(scores.shape)}."
             )
-    if bool((wrong := no_targets(found.labels)).any()):
-        value = found.labels[wrong][0].item()
+    if bool((invalid := invalid_targets(targets.labels)).any()):
+        value = targets.labels[invalid][0].item()
         raise TagspreadError(f"{rule} returned targets that hold {value:g}; {WHAT_TARGETS_ARE}")
-    if found.weight is not None and not bool((found.weight.isfinite() & (found.weight >= 0)).all()):
+    if targets.weight is not None and not bool((targets.weight.isfinite() & (targets.weight >= 0)).all()):
         raise TagspreadError(f"{rule} returned targets with a weight that is negative or not finite; give 0 or more.")
-    return found
+    return targets
 
 
 def check_share(option: str, value: float, least: float = 0.0) -> None:
-    """Raise unless an option is a share from 0, or from ``least``, to 1."""
+    """Raise unless an option is a number from ``least`` to 1."""
     if not isinstance(value, Real) or not least <= value <= 1:
         raise TagspreadError(f"{option} is {value!r}; give a share from {least:g} to 1.")
 
 
 def check_number(option: str, value: float, *, whole: bool = False, zero: bool = False) -> None:
-    """Raise unless an option is a finite number above 0; ``whole`` asks for 1, 2, ..., ``zero`` allows 0, too."""
+    """Raise unless an option is a finite number above 0; ``whole`` requires an integer, ``zero`` also allows 0."""
     if not isinstance(value, Integral if whole else Real) or not 0 <= value < float("inf") or (not value and not zero):
         wanted = "a whole number of at least 1" if whole else f"a number {'of at least' if zero else 'above'} 0"
         raise TagspreadError(f"{option} is {value!r}; give {wanted}.")

@@ -7,8 +7,8 @@ r"""CAP: class-distribution-aware pseudo-labeling (NeurIPS 2023).
         -1 \text{ (ignored)} & \text{between}
     \end{cases}
 
-where :math:`\gamma_k` is how often class k occurs in the labeled part, or what the caller knows about the unlabeled
-set.
+where :math:`\gamma_k` is the frequency of class k in the labeled set, or a prior that the caller knows for the
+unlabeled set.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tagspread.methods.base import Labeled, Method, State, Targets, check_share
 
 @dataclass(frozen=True)
 class CAP(Method):
-    """Give each class as many pseudo-positives as its frequency in the labeled part says.
+    """CAP: label as many pseudo-positives per class as its frequency in the labeled set predicts.
 
     Attributes:
-        keep_pos: share of the expected positives that is used, the surest first (the paper's eta_1).
-        keep_neg: the same for negatives (eta_0).
-        priors: how often a class occurs in the unlabeled set, by class name, where you know better than the labeled
-            part.
+        keep_pos: share of the expected positives to use, highest scores first (the paper's eta_1).
+        keep_neg: share of the expected negatives to use, lowest scores first (the paper's eta_0).
+        priors: class frequencies in the unlabeled set by class name, where you know them better than the labeled set
+            does.
     """
 
-    summary: ClassVar[str] = "as many pseudo-positives per class as its labeled frequency says"
+    summary: ClassVar[str] = "as many pseudo-positives per class as its labeled frequency predicts"
     keep_pos: float = 1.0
     keep_neg: float = 1.0
     priors: dict[str, float] | None = None
@@ -43,17 +43,19 @@ class CAP(Method):
         check_share("keep_pos", self.keep_pos)
         check_share("keep_neg", self.keep_neg)
         if self.priors is not None and not isinstance(self.priors, dict):
-            raise TagspreadError(f'priors is {self.priors!r}; give a share by class name, such as {{"cat": 0.2}}.')
+            raise TagspreadError(
+                f'priors is {self.priors!r}; give a dict of frequencies by class, such as {{"cat": 0.2}}.'
+            )
         for name, value in (self.priors or {}).items():
             check_share(f"the prior of {name!r}", value)
 
     def start(self, labeled: Labeled) -> State:
-        """Raise for a prior of a class that there is not, now rather than after the warm-up."""
+        """Check the class names in ``priors`` before the warm-up."""
         self._priors(labeled.classes)
         return super().start(labeled)
 
     def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
-        """Rank each class's scores and cut at its quotas."""
+        """Rank the scores of each class and label by its quotas."""
         return Targets(
             cat_targets(
                 scores,
@@ -70,5 +72,5 @@ class CAP(Method):
             return None
         if unknown := set(self.priors) - set(classes):
             listed = ", ".join(classes)
-            raise TagspreadError(f"priors names {min(unknown)!r}, which is no class; there are {listed}.")
+            raise TagspreadError(f"priors names {min(unknown)!r}, which is not a class; the classes are {listed}.")
         return [self.priors.get(name, float("nan")) for name in classes]

@@ -1,18 +1,18 @@
-r"""DiCaP (AAAI 2026): each pseudo-label weighs as much as labels of its score were right, where that can be checked.
+r"""DiCaP (AAAI 2026): pseudo-labels weighted by the measured probability that they are correct.
 
-A fifth of the labeled items is set apart: trained on without labels, like the unlabeled set. On these, scores fall into
-K bins (all classes together); :math:`r_b` is the share of positives in bin b, an empty bin takes its nearest
-neighbor's.
+A fifth of the labeled rows is set apart: it is trained on without labels, like the unlabeled set. On these rows, scores
+fall into K bins (all classes together); :math:`r_b` is the share of positives in bin b. An empty bin takes the share of
+its nearest neighbor.
 
 .. math::
     w_1(s) = (1 - t)\, r_b + t\, r_{b+1}, \qquad b = \lfloor K s \rfloor,\ t = K s - b, \qquad w_0(s) = 1 - w_1(s)
 
-Per class, halfway thresholds between the extremes of the other labeled items:
-:math:`\tau^+_k = \tfrac12 (\max + \min)` of the positives' scores, :math:`\tau^-_k` of the negatives', at most
-:math:`\tau^+_k`. Above the first a class is present with weight :math:`w_1`, below the second absent with weight
-:math:`w_0`, between ambiguous. Where the head has class embeddings (``ml_decoder``), ambiguous entries still teach:
-the embeddings of one image and class in a weak and a strong view shall find each other among all others (InfoNCE).
-With a linear head there is no such term.
+Each class has two thresholds, midway between the extreme scores of the other labeled rows: :math:`\tau^+_k = \tfrac12
+(\max + \min)` over the positives' scores, and :math:`\tau^-_k` likewise over the negatives' scores, but at most
+:math:`\tau^+_k`. A class is present above the first with weight :math:`w_1`, absent below the second with weight
+:math:`w_0`, and ambiguous between. If the head has class embeddings (``ml_decoder``), ambiguous entries are trained
+with a contrastive loss (InfoNCE): the embeddings of one image and class in a weak and a strong view should match each
+other among all others. With a linear head there is no such term.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from tagspread.vision.pairs import PairNet
 
 @dataclass(frozen=True)
 class DiCaP(Method):
-    """Weigh pseudo-labels by how often their like were right.
+    """DiCaP: weight pseudo-labels by the measured correctness of scores like theirs.
 
     Attributes:
-        apart: share of the labeled items on which that is measured.
-        bins: of the score, on 0 to 1.
-        contrast: weight of the term for ambiguous entries; it needs a head with class embeddings.
-        temperature: of that term.
-        pairs: at most so many ambiguous entries take part in a step.
+        apart: share of the labeled rows that correctness is measured on.
+        bins: number of score bins on 0 to 1.
+        contrast: weight of the contrastive term for ambiguous entries; it needs a head with class embeddings.
+        temperature: temperature of the contrastive term.
+        pairs: maximal number of ambiguous entries per step.
     """
 
-    summary: ClassVar[str] = "weights by measured correctness, two thresholds per class, contrast for the ambiguous"
+    summary: ClassVar[str] = "weights by measured correctness, two thresholds per class, contrast for ambiguous entries"
     reads_labeled: ClassVar[bool] = True
     shares_warmup: ClassVar[bool] = False
     apart: float = 0.2
@@ -61,54 +61,56 @@ class DiCaP(Method):
 
     @property
     def share_apart(self) -> float:
-        """What correctness is measured on."""
+        """Share of the labeled rows that correctness is measured on."""
         return self.apart
 
     def network(self, network: TagNet) -> TagNet:
-        """Let a head with class embeddings see two views of each image."""
+        """Make a head with class embeddings process two views of each image."""
         return PairNet.of(network) if self.contrast and hasattr(network.head, "embed") else network
 
     def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
-        """Compare with the two thresholds, weigh by the measured shares."""
+        """Label by the two thresholds and weight by the measured shares."""
         f = scores.sigmoid()
-        present, absent = halfway(labeled)
+        present, absent = midpoint_thresholds(labeled)
         labels = torch.where(f > present, 1, torch.where(f < absent, 0, -1))
-        right = interpolate(f, share_of_positives(*labeled.scored(), self.bins))
-        return Targets(labels.to(torch.int8), torch.where(labels == 1, right, 1 - right))
+        correctness = interpolate(f, share_of_positives(*labeled.scored(), self.bins))
+        return Targets(labels.to(torch.int8), torch.where(labels == 1, correctness, 1 - correctness))
 
     def loss_labeled(self, output: Tensor, y: Tensor, weight: Tensor, loss: EntryLoss) -> Tensor:
-        """Train on the strong view's logits."""
+        """Train on the logits of the strong view."""
         return loss(PairNet.logits(output), y, weight)
 
     def loss(self, output: Tensor, targets: Targets, loss: EntryLoss, state: State) -> Tensor:
-        """Add to the weighted entries the contrast of the ambiguous ones."""
+        """Add the contrastive term of the ambiguous entries to the weighted loss."""
         entries = loss(PairNet.logits(output), targets.labels, targets.weight)
         if output.ndim == 2:
             return entries
         return entries + self.contrast * self.info_nce(output, targets.labels == -1) / entries.numel()
 
     def info_nce(self, output: Tensor, ambiguous: Tensor) -> Tensor:
-        """Return the summed cost of telling each ambiguous entry's weak view among the others, from its strong one."""
+        """Return the summed InfoNCE loss, which matches the strong view of each ambiguous entry to its weak view."""
         strong, weak = (part.flatten(0, 1) for part in PairNet.embeddings(output))
-        # as many as there may be, ambiguous first, drawn at random: the shapes stay the same in every step
-        urgency = torch.rand(len(strong), device=output.device) + ambiguous.flatten()
-        chosen = urgency.topk(min(self.pairs, len(strong))).indices
-        counts = ambiguous.flatten()[chosen]
-        likeness = strong[chosen] @ weak[chosen].T / self.temperature
-        likeness = likeness.masked_fill(~counts, -1e4)  # those that are not ambiguous are nobody's neighbors
-        cost = functional.cross_entropy(likeness, torch.arange(len(chosen), device=output.device), reduction="none")
-        return torch.where(counts, cost, 0.0).sum()
+        # draw a fixed number of entries at random, ambiguous ones first, so that shapes are the same in every step
+        priority = torch.rand(len(strong), device=output.device) + ambiguous.flatten()
+        selected = priority.topk(min(self.pairs, len(strong))).indices
+        is_ambiguous = ambiguous.flatten()[selected]
+        similarity = strong[selected] @ weak[selected].T / self.temperature
+        similarity = similarity.masked_fill(~is_ambiguous, -1e4)  # entries that are not ambiguous are no candidates
+        losses = functional.cross_entropy(
+            similarity, torch.arange(len(selected), device=output.device), reduction="none"
+        )
+        return torch.where(is_ambiguous, losses, 0.0).sum()
 
 
-def halfway(labeled: Labeled) -> tuple[Tensor, Tensor]:
-    """Return per class the middle of the positives' scores and of the negatives', the latter at most the former."""
+def midpoint_thresholds(labeled: Labeled) -> tuple[Tensor, Tensor]:
+    """Return, per class, the midpoint of the positives' scores and of the negatives'; the latter at most the former."""
     if labeled.scores is None:
-        raise TagspreadError("dicap looks at the scores of the labeled part, and none were given.")
+        raise TagspreadError("dicap needs the scores of the labeled set; give them as Labeled(..., scores=...).")
     f, y = labeled.scores.sigmoid(), labeled.y.to(labeled.scores.device)
 
-    def middle(where: Tensor) -> Tensor:
-        low, high = f.masked_fill(~where, torch.inf).amin(0), f.masked_fill(~where, -torch.inf).amax(0)
-        return torch.where(where.any(0), (low + high) / 2, torch.nan)
+    def midpoint(mask: Tensor) -> Tensor:
+        low, high = f.masked_fill(~mask, torch.inf).amin(0), f.masked_fill(~mask, -torch.inf).amax(0)
+        return torch.where(mask.any(0), (low + high) / 2, torch.nan)
 
-    present = middle(y == 1).nan_to_num(torch.inf)
-    return present, torch.minimum(middle(y == 0).nan_to_num(-torch.inf), present)
+    present = midpoint(y == 1).nan_to_num(torch.inf)
+    return present, torch.minimum(midpoint(y == 0).nan_to_num(-torch.inf), present)

@@ -1,4 +1,4 @@
-"""A method of the user's own, from a Python file: ``my_rules.py:MyRule``."""
+"""User-defined methods: load a method class from a Python file, given as ``my_rules.py:MyRule``."""
 
 from __future__ import annotations
 
@@ -13,58 +13,58 @@ from tagspread.methods.base import Method
 
 
 def method_of_file(name: str) -> type[Method]:
-    """Return the class that ``FILE.py:CLASS`` names; the class may be left out where the file has only one method.
+    """Load the class that ``FILE.py:CLASS`` names; the class may be omitted if the file defines only one method.
 
-    The file is run, as Python files are when they are imported: give only files that you trust.
+    Loading executes the file, as importing it would. Use only files that you trust.
     """
-    path, wanted = _file_and_class(name)
+    path, class_name = _file_and_class(name)
     module = _module(path)
-    found = {
+    classes = {
         key: value
         for key, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, Method) and value.__module__ == module.__name__
     }
-    if not found:
+    if not classes:
         raise TagspreadError(
-            f"{path} defines no method; write a class of ts.Method in it, as docs/own-method.md shows."
+            f"{path} defines no method; write a subclass of ts.Method in it, as docs/own-method.md shows."
         )
-    if not wanted and len(found) == 1:
-        return next(iter(found.values()))
-    if not wanted:
-        raise TagspreadError(f"{path} defines {', '.join(found)}; say which one you mean, as {path}:CLASS.")
-    if wanted not in found:
-        meant = did_you_mean(wanted, found)
-        raise TagspreadError(f"{path} defines {', '.join(found)}, but no method {wanted!r}.{meant}")
-    return found[wanted]
+    if not class_name and len(classes) == 1:
+        return next(iter(classes.values()))
+    if not class_name:
+        raise TagspreadError(f"{path} defines {', '.join(classes)}; choose one, as {path}:CLASS.")
+    if class_name not in classes:
+        suggestion = did_you_mean(class_name, classes)
+        raise TagspreadError(f"{path} defines {', '.join(classes)}, but no method {class_name!r}.{suggestion}")
+    return classes[class_name]
 
 
 def whole_name(name: str) -> str:
-    """Return the name of a method with the whole path of its file, if it is from one: good from any folder.
+    """Return the method's name with the absolute path of its file, if it has one, so that it works from any folder.
 
     >>> whole_name("cap")
     'cap'
     """
     if ".py" not in name:
         return name
-    path, wanted = _file_and_class(name)
-    return f"{path.absolute()}:{wanted}".removesuffix(":")
+    path, class_name = _file_and_class(name)
+    return f"{path.absolute()}:{class_name}".removesuffix(":")
 
 
 def text_of(name: str) -> str:
-    """Return the digest of the file that a method is from: another text is another method; empty for one of ours."""
+    """Return the SHA-256 digest of the file that defines a method, or an empty string for a built-in method."""
     return hashlib.sha256(_file_and_class(name)[0].read_bytes()).hexdigest() if ".py" in name else ""
 
 
 def _file_and_class(name: str) -> tuple[Path, str]:
-    """Take ``FILE.py:CLASS`` or ``FILE.py`` apart; a folder may have ``.py`` in its name, too."""
-    file, colon, wanted = name.rpartition(".py:")
-    return (Path(file + ".py"), wanted) if colon else (Path(name), "")
+    """Split ``FILE.py:CLASS`` or ``FILE.py``. A folder in the path may also contain ``.py``."""
+    file, colon, class_name = name.rpartition(".py:")
+    return (Path(file + ".py"), class_name) if colon else (Path(name), "")
 
 
 def _module(path: Path) -> ModuleType:
-    """Return the file as a module, the same one every time it is asked for."""
+    """Import the file as a module; the same content gives the same module every time."""
     if not path.is_file():
-        raise TagspreadError(f"there is no file {path} to take a method from.")
+        raise TagspreadError(f"there is no file {path} to load a method from; check the path.")
     text = path.read_bytes()
     key = "tagspread_user_" + hashlib.sha256(str(path.resolve()).encode() + b"\0" + text).hexdigest()[:16]
     if key in sys.modules:
@@ -73,10 +73,10 @@ def _module(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise TagspreadError(f"{path} cannot be read as Python.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[key] = module  # dataclasses look their module up while it is being made
+    sys.modules[key] = module  # dataclasses look up their module while it is being executed
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[key]
-        raise TagspreadError(f"{path} stops with {type(error).__name__}: {error}. Fix it, then try again.") from error
+        raise TagspreadError(f"{path} raises {type(error).__name__}: {error}. Fix it, then try again.") from error
     return module

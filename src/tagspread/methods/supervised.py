@@ -1,4 +1,4 @@
-r"""The labeled part alone: what every other method has to beat.
+r"""Supervised baselines: train on the labeled set only, with binary cross-entropy (BCE) or the asymmetric loss (ASL).
 
 .. math:: L = \sum_{i \in \text{labeled}} \sum_k \ell(z_{ik}, y_{ik})
 
@@ -15,9 +15,9 @@ from tagspread.methods.base import Method
 
 @dataclass(frozen=True)
 class BCE(Method):
-    """Binary cross-entropy on the labeled part."""
+    """Labeled-only baseline with binary cross-entropy."""
 
-    summary: ClassVar[str] = "labeled part only, binary cross-entropy"
+    summary: ClassVar[str] = "labeled set only, binary cross-entropy"
     uses_unlabeled: ClassVar[bool] = False
     labeled_loss: ClassVar[str | None] = "bce"
     shares_warmup: ClassVar[bool] = False
@@ -25,8 +25,8 @@ class BCE(Method):
 
 @dataclass(frozen=True)
 class ASL(Method):
-    """Asymmetric loss on the labeled part."""
+    """Labeled-only baseline with the asymmetric loss."""
 
-    summary: ClassVar[str] = "labeled part only, asymmetric loss"
+    summary: ClassVar[str] = "labeled set only, asymmetric loss"
     uses_unlabeled: ClassVar[bool] = False
     labeled_loss: ClassVar[str | None] = "asl"

@@ -1,1 +1,1 @@
-"""Images on the device: views and networks."""
+"""Image augmentation, backbones, classification heads and pretrained weights."""

@@ -1,7 +1,7 @@
-"""Weak and strong views of a batch of images, every image with its own draw.
+"""Data augmentation: weak and strong views of image batches (random flip, Cutout, RandAugment).
 
-A weak view is the image, mirrored or not. A strong view is mirrored or not, loses a square (Cutout), and
-then goes through up to two operations of RandAugment. Nothing is ever changed in place.
+A weak view is the image with a random horizontal flip. A strong view is a random flip, then Cutout, then up to two
+operations of RandAugment. Each image has its own random parameters. Images are never changed in place.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from tagspread.vision.randaugment import OPERATIONS, Choices, Floats, Integers
 
 __all__ = ["OPERATIONS", "Plan", "Views"]
 
-# the streams of random numbers that a image needs in one epoch; three for the color, the rest for RandAugment
+# the streams of random numbers of an image in one epoch; three for the color, the rest for RandAugment
 WEAK_FLIP, FLIP, CUT_X, CUT_Y, COLOR, RANDAUGMENT = 0, 1, 2, 3, 4, 8
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What was drawn for the strong views of B images."""
+    """The random parameters of the strong views of B images."""
 
     flip: npt.NDArray[np.bool_]  # B
-    cutout_at: Floats  # B x 2: the square's center (x, y) as a share of width and height
+    cutout_at: Floats  # B x 2: center (x, y) of the square, as a share of width and height
     cutout_color: npt.NDArray[np.uint8]  # B x 3
     randaugment: Choices
 
 
 @dataclass(frozen=True)
 class Views:
-    """How images are changed for training.
+    """Weak and strong augmentation for training.
 
     Attributes:
-        seed: of all draws.
-        flip: mirror every second image, left to right.
-        cutout: side of the square that strong views lose, as a share of the image's shorter side; 0 for none.
-        operations: those that RandAugment draws from, out of `OPERATIONS`; () switches it off.
+        seed: seed of all random parameters.
+        flip: flip each image left to right with a probability of 1/2.
+        cutout: side of the Cutout square of strong views, as a share of the image's shorter side; 0 disables it.
+        operations: operations that RandAugment draws from, out of `OPERATIONS`; () disables it.
 
     >>> views = Views(seed=1)
     >>> images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
@@ -67,12 +67,12 @@ class Views:
             check_choice("an entry of operations", name, OPERATIONS)
 
     def weak(self, images: Tensor, rows: npt.ArrayLike, epoch: int) -> Tensor:
-        """Return the images, about every second one mirrored; drawn apart from the strong views' mirroring.
+        """Return weak views: each image flipped with a probability of 1/2, independently of its strong view.
 
         Args:
             images: B x 3 x H x W (or B x 1 x H x W) in uint8, on any device.
-            rows: the index of each image in its data set.
-            epoch: another epoch, another draw.
+            rows: index of each image in its data set.
+            epoch: epoch; each epoch has its own random parameters.
 
         >>> image = torch.tensor([[[[1, 2, 3]]]], dtype=torch.uint8)
         >>> [Views().weak(image, [5], epoch).flatten().tolist() for epoch in (0, 1)]
@@ -82,13 +82,13 @@ class Views:
         return _mirror(images, uniform(self.seed, epoch, index, WEAK_FLIP) < 0.5) if self.flip else images
 
     def strong(self, images: Tensor, rows: npt.ArrayLike, epoch: int, *, cutout: bool = True) -> Tensor:
-        """Return the images mirrored or not, with a square cut out, after up to two operations of RandAugment.
+        """Return strong views: random flip, Cutout, then up to two operations of RandAugment.
 
         Args:
             images: B x 3 x H x W (or B x 1 x H x W) in uint8, on any device.
-            rows: the index of each image in its data set.
-            epoch: another epoch, another draw.
-            cutout: false leaves out the square, as in the warm-up; RandAugment's own small Cutout stays.
+            rows: index of each image in its data set.
+            epoch: epoch; each epoch has its own random parameters.
+            cutout: False omits Cutout, as in the warm-up; RandAugment's own smaller Cutout stays.
 
         >>> image = torch.arange(9, dtype=torch.uint8).view(1, 1, 3, 3)
         >>> Views(flip=False, cutout=0, operations=("Invert",)).strong(image, [8], epoch=0)[0, 0].tolist()
@@ -103,7 +103,7 @@ class Views:
         return views
 
     def plan(self, rows: npt.ArrayLike, epoch: int) -> Plan:
-        """Return what the strong views of these images do, whatever the batch.
+        """Return the random parameters of the strong views of these images, which do not depend on the batch.
 
         >>> Views().plan([3, 4], epoch=0).randaugment.names()
         [('TranslateX', 'AutoContrast'), ('Solarize', 'Contrast')]
@@ -122,19 +122,19 @@ class Views:
 
 
 def _check(images: Tensor, rows: npt.ArrayLike) -> Integers:
-    """Return ``rows`` as a vector; raise unless images are uint8, B x C x H x W, with one row each."""
+    """Return ``rows`` as a vector; raise unless images are uint8, B x C x H x W, with one row per image."""
     if not isinstance(images, Tensor) or images.dtype != torch.uint8 or images.ndim != 4:
-        found = type(images).__name__
+        given = type(images).__name__
         if isinstance(images, Tensor):
-            found = f"{images.dtype} of shape {tuple(images.shape)}"
-        raise TagspreadError(f"images are {found}; give a uint8 tensor, images x channels x height x width.")
+            given = f"{images.dtype} of shape {tuple(images.shape)}"
+        raise TagspreadError(f"images are {given}; give a uint8 tensor, images x channels x height x width.")
     if images.shape[1] not in (1, 3) or 0 in images.shape[2:]:
         raise TagspreadError(
             f"images have shape {tuple(images.shape)}; give 3 channels (or 1), and at least one pixel."
         )
     index = check_rows(rows)
     if len(index) != len(images):
-        raise TagspreadError(f"rows names {len(index)} images but {len(images)} were given; give one row each.")
+        raise TagspreadError(f"rows has {len(index)} entries for {len(images)} images; give one row per image.")
     return index
 
 

@@ -1,7 +1,7 @@
-"""What changes the colors of images but moves nothing, for whole batches, to the bit as Pillow does.
+"""Color operations on image batches (invert, solarize, posterize, brightness, ...), bit for bit equal to Pillow's.
 
-Images are B x C x H x W in uint8, with three channels (red, green, blue) or one (gray). Parameters hold
-one entry per image and lie on the images' device; nothing here waits for that device.
+Images are B x C x H x W in uint8, with three channels (red, green, blue) or one (gray). Parameters hold one entry per
+image and are on the images' device. No function waits for that device.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-LUMA = (19595, 38470, 7471)  # the weights of red, green and blue in gray, of 65536
+LUMA = (19595, 38470, 7471)  # the weights of red, green and blue in gray, in units of 1/65536
 SMOOTH_CENTER, SMOOTH_SUM = 5, 13  # the blur behind `sharpness`: 5 in the center, 1 around it
 
 
 def invert(images: Tensor) -> Tensor:
-    """Return the negatives.
+    """Invert all values.
 
     >>> invert(torch.tensor([[[[0, 100]]]], dtype=torch.uint8)).tolist()
     [[[[255, 155]]]]
@@ -23,7 +23,7 @@ def invert(images: Tensor) -> Tensor:
 
 
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:
-    """Invert what is at least as bright as the image's threshold.
+    """Invert the values that are at least the threshold of their image.
 
     >>> solarize(torch.tensor([[[[10, 200]]]], dtype=torch.uint8), torch.tensor([128])).tolist()
     [[[[10, 55]]]]
@@ -43,7 +43,7 @@ def posterize(images: Tensor, bits: Tensor) -> Tensor:
 
 
 def brightness(images: Tensor, factor: Tensor) -> Tensor:
-    """Scale towards black (factor 0) or away from it (above 1).
+    """Blend with black: factor 0 gives black, 1 the image, above 1 a brighter image.
 
     >>> brightness(torch.tensor([[[[10, 200]]]], dtype=torch.uint8), torch.tensor([1.5])).tolist()
     [[[[15, 255]]]]
@@ -52,20 +52,20 @@ def brightness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def contrast(images: Tensor, factor: Tensor) -> Tensor:
-    """Draw towards the image's mean gray (factor 0) or away from it (above 1).
+    """Blend with the image's mean gray: factor 0 gives gray, 1 the image, above 1 more contrast.
 
     >>> contrast(torch.tensor([[[[10, 30]]]], dtype=torch.uint8), torch.tensor([0.5])).tolist()
     [[[[15, 25]]]]
     """
     pixels = images.shape[2] * images.shape[3]
     total = _gray(images).sum((1, 2, 3), keepdim=True)
-    # the mean, halves rounded up, in whole numbers
+    # the mean in integers, halves rounded up
     mean = (2 * total + pixels).div(2 * pixels, rounding_mode="floor")
     return _blend(mean, images, factor)
 
 
 def color(images: Tensor, factor: Tensor) -> Tensor:
-    """Draw towards gray (factor 0) or to stronger colors (above 1); a gray image stays as it is.
+    """Blend with the grayscale image: factor 0 gives gray, 1 the image, above 1 stronger colors.
 
     >>> color(torch.tensor([255, 0, 0], dtype=torch.uint8).view(1, 3, 1, 1), torch.tensor([0.0])).flatten().tolist()
     [76, 76, 76]
@@ -74,7 +74,9 @@ def color(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
-    """Draw towards a slight blur (factor 0) or away from it (above 1); the outermost pixels stay as they are.
+    """Blend with a slight blur: factor 0 gives the blur, 1 the image, above 1 a sharper image.
+
+    Border pixels do not change.
 
     >>> images = torch.zeros(1, 1, 3, 3, dtype=torch.uint8)
     >>> images[0, 0, 1, 1] = 130
@@ -88,7 +90,7 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
     total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]
     total = total + (SMOOTH_CENTER - 1) * values[:, :, 1:-1, 1:-1]
     blurred = values.clone()
-    # rounded in whole numbers; the sum of weights is odd, so there are no halves to argue about
+    # round in integers; the sum of weights is odd, so no value lies exactly halfway
     blurred[:, :, 1:-1, 1:-1] = (2 * total + SMOOTH_SUM).div(2 * SMOOTH_SUM, rounding_mode="floor")
     return _blend(blurred, images, factor)
 
@@ -102,15 +104,15 @@ def autocontrast(images: Tensor) -> Tensor:
     flat = images.flatten(2)
     low, high = flat.amin(2, keepdim=True).to(torch.float64), flat.amax(2, keepdim=True).to(torch.float64)
     levels = torch.arange(256, dtype=torch.float64, device=images.device)
-    # worked out per level in float64, as Pillow does; a constant channel divides by 0 and is left out below.
-    # 255 / tensor would not do: torch takes the reciprocal first, which rounds twice
+    # compute per level in float64, as Pillow does; a constant channel divides by 0 and is excluded below.
+    # 255 / tensor would be wrong: torch takes the reciprocal first, which rounds twice
     scale = torch.full_like(high, 255).div(high - low)
     stretched = (levels * scale + -low * scale).clamp(0, 255)
     return _look_up(images, torch.where(high > low, stretched, levels).to(torch.uint8))
 
 
 def equalize(images: Tensor) -> Tensor:
-    """Spread the values of every channel so that all brightnesses are about equally frequent.
+    """Equalize the histogram of every channel.
 
     >>> equalize(torch.arange(100, 104, dtype=torch.uint8).repeat(256).view(1, 1, 32, 32)).unique().tolist()
     [0, 85, 171, 255]
@@ -122,20 +124,20 @@ def equalize(images: Tensor) -> Tensor:
     brightest = counts.gather(2, flat.amax(2, keepdim=True))
     step = (flat.shape[2] - brightest).div(255, rounding_mode="floor")
     below = counts.cumsum(2) - counts
-    # too few pixels below the brightest value for a step of at least one: left as it is
+    # with too few pixels below the brightest value for a step of at least one, the channel does not change
     spread = (below + step // 2).div(step.clamp(min=1), rounding_mode="floor").clamp(max=255)
     return _look_up(images, torch.where(step > 0, spread, levels).to(torch.uint8))
 
 
 def cut_square(images: Tensor, center_x: Tensor, center_y: Tensor, side: Tensor, fill: Tensor) -> Tensor:
-    """Cover one square of each image, clipped at the border.
+    """Cover one square of each image, clipped at the border (Cutout).
 
     Args:
         images: B x C x H x W.
-        center_x: B, the square's column; it starts ``side // 2`` to the left of it.
-        center_y: B, the square's row.
+        center_x: B, column of the center; the square starts ``side // 2`` to the left of it.
+        center_y: B, row of the center; the square starts ``side // 2`` above it.
         side: B, in pixels; 0 covers nothing.
-        fill: B x C, the color of each image's square, in uint8.
+        fill: B x C, color of each square, in uint8.
 
     >>> one, two = torch.tensor([1]), torch.tensor([2])
     >>> cut_square(torch.zeros(1, 1, 3, 3, dtype=torch.uint8), one, one, two, torch.tensor([[7]]).byte())[0, 0].tolist()
@@ -145,19 +147,19 @@ def cut_square(images: Tensor, center_x: Tensor, center_y: Tensor, side: Tensor,
     for center, dimension in ((center_y, 2), (center_x, 3)):
         shape = [1, 1, 1, 1]
         shape[dimension] = images.shape[dimension]
-        place = torch.arange(images.shape[dimension], device=images.device).view(shape)
+        position = torch.arange(images.shape[dimension], device=images.device).view(shape)
         start = _each(center - side // 2)
-        covered.append((place >= start) & (place < start + _each(side)))
+        covered.append((position >= start) & (position < start + _each(side)))
     return torch.where(covered[0] & covered[1], fill[:, :, None, None], images)
 
 
 def _each(parameter: Tensor) -> Tensor:
-    """One number per image, shaped to meet all its pixels."""
+    """Reshape one number per image so that it broadcasts to the image's pixels."""
     return parameter[:, None, None, None]
 
 
 def _gray(images: Tensor) -> Tensor:
-    """Return the brightness of every pixel, B x 1 x H x W, in whole numbers."""
+    """Return the luma of every pixel as integers, B x 1 x H x W."""
     if images.shape[1] == 1:
         return images.to(torch.int32)
     red, green, blue = images.to(torch.int32).unbind(1)
@@ -166,7 +168,7 @@ def _gray(images: Tensor) -> Tensor:
 
 
 def _blend(start: Tensor, end: Tensor, factor: Tensor) -> Tensor:
-    """Go from ``start`` (factor 0) through ``end`` (factor 1) and beyond, cut down to whole numbers in 0..255."""
+    """Interpolate from ``start`` (factor 0) to ``end`` (factor 1) and beyond, truncated to integers in 0..255."""
     begin = start.to(torch.float32)
     # product and sum are rounded one after the other, in float32, as in Pillow: no fused multiply-add
     moved = begin + _each(factor.to(torch.float32)) * (end.to(torch.float32) - begin)

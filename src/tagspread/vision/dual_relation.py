@@ -1,4 +1,4 @@
-"""Two classifiers on one projection, and a network that looks at how their answers go together (for ``drml``)."""
+"""Dual relation head (for ``drml``): two classifiers on one projection, and a network on their outer product."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tagspread.vision.heads import full_precision
 
 
 class DualRelation(nn.Module):
-    """Features (B x channels) to logits of the relation network (B x classes)."""
+    """Map features (B x channels) to logits of the relation network (B x classes)."""
 
     wants_map = False
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
-        self.register_buffer("center", torch.zeros(channels))  # of the labeled features, set before training
+        self.register_buffer("center", torch.zeros(channels))  # mean of the labeled features, set before training
         self.register_buffer("spread", torch.ones(channels))
         self.center: Tensor
         self.spread: Tensor
@@ -38,12 +38,12 @@ class DualRelation(nn.Module):
         self.spread.copy_(torch.where(spread > 1e-6, spread, 1.0))
 
     def both(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what each classifier says."""
+        """Return the outputs of both classifiers."""
         projected = self.projector((features - self.center) / self.spread)
         return self.first(projected), self.second(projected)
 
     def relate(self, first: Tensor, second: Tensor) -> Tensor:
-        """Return the relation network's logits."""
+        """Return the logits of the relation network."""
         return self.relation((first[:, :, None] * second[:, None, :]).flatten(1))  # type: ignore[no-any-return]
 
     def forward(self, features: Tensor) -> Tensor:

@@ -1,12 +1,12 @@
-r"""Heads: from a network's features to one logit per class.
+r"""Classification heads: linear head and ML-Decoder, from features to one logit per class.
 
-``LinearHead`` reads the pooled feature. ``MLDecoder`` (Ridnik et al., 2023) lets one query per class look at the whole
-feature map by cross-attention, which gives each class a feature of its own:
+``LinearHead`` takes the pooled features. ``MLDecoder`` (Ridnik et al., 2023) has one query per class that attends to
+the whole feature map, which gives each class its own embedding:
 
 .. math:: E = \mathrm{FF}(\mathrm{Attention}(Q, F, F)), \qquad z_k = w_k \cdot E_k + b_k
 
-Logits are made in full precision whatever the network below computes in. bfloat16 knows 128 numbers between 4 and 8:
-thousands of images would share their scores, and a ranking by them would have lost its order.
+Logits are computed in full precision, whatever precision the backbone uses. bfloat16 has only 128 numbers between 4 and
+8, so thousands of images would share their scores, and their ranking would be lost.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 
 def full_precision(features: Tensor) -> AbstractContextManager[object]:
-    """Return a context without autocast, for what may not be rounded; nothing where none is on, as in an export."""
+    """Return a context that disables autocast; it does nothing where autocast is off, as in an export."""
     kind = features.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 class LinearHead(nn.Linear):
-    """Pooled features to logits."""
+    """Linear classification head on pooled features."""
 
     wants_map = False
 
@@ -35,7 +35,10 @@ class LinearHead(nn.Linear):
 
 
 class MLDecoder(nn.Module):
-    """One fixed query per class over the feature map (B x C x H x W), or a transformer's (B x H x W x C, B x N x C)."""
+    """ML-Decoder head: one fixed query per class attends to the feature map.
+
+    The feature map is B x C x H x W, or a transformer's B x H x W x C or B x N x C.
+    """
 
     wants_map = True
 
@@ -56,9 +59,9 @@ class MLDecoder(nn.Module):
     def embed(self, features: Tensor) -> Tensor:
         """Return one embedding per image and class (B x classes x embedding)."""
         convolutional = features.ndim == 4 and features.shape[1] == self.channels
-        places = self.project(features.flatten(2).transpose(1, 2) if convolutional else features.flatten(1, -2))
-        query = self.norm_query(self.queries).expand(features.shape[0], -1, -1)  # not len: tracing would fix it
-        attended = self.norm_attended(query + self.attention(query, places, places, need_weights=False)[0])
+        tokens = self.project(features.flatten(2).transpose(1, 2) if convolutional else features.flatten(1, -2))
+        query = self.norm_query(self.queries).expand(features.shape[0], -1, -1)  # len() would be traced as a constant
+        attended = self.norm_attended(query + self.attention(query, tokens, tokens, need_weights=False)[0])
         return self.norm_out(attended + self.feed_forward(attended))  # type: ignore[no-any-return]
 
     def forward(self, features: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""RandAugment for whole batches: two operations per image, and those that drew alike are done together.
+"""RandAugment on image batches: two random operations per image, grouped so that equal operations run together.
 
-What is drawn is known on the host, so sorting the images by operation never waits for the device. For
-each of the two slots one table goes there, its rows sorted so that every group is a slice of it.
+The random parameters are known on the host, so grouping the images by operation never waits for the device. For each of
+the two slots, one table of parameters is sent to the device. Its rows are sorted so that every group is a slice.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 SLOTS = 2  # operations drawn per image
-APPLIED = 0.5  # probability that a drawn operation is carried out
-LEVELS = 10  # steps of each scale below; step 0, which would do nothing, is never drawn
+APPLIED = 0.5  # probability that a drawn operation is applied
+LEVELS = 10  # steps of each scale below; step 0, which has no effect, is never drawn
 CUTOUT_FILL = (125, 122, 113)
 
-# how much each operation does at each level, as a share of the side, in degrees, bits, gray levels or pixels
+# magnitude of each operation at each level, as a share of the side, in degrees, bits, gray levels or pixels
 MAGNITUDES: dict[str, Floats] = {
     "Invert": np.zeros(LEVELS),
     "Cutout": np.linspace(0, 20, LEVELS).round(),
@@ -48,13 +48,13 @@ FACTORS = ("Sharpness", "Contrast", "Color", "Brightness")
 NEAREST = ("TranslateX", "TranslateY", "Rotate")
 SHEARS = ("ShearX", "ShearY")
 
-# the streams of random numbers that a slot needs: these, plus SLOT_STREAMS for each slot before it
+# the streams of random numbers of the first slot; each following slot adds SLOT_STREAMS
 CHOICE, APPLY, SIGN, AT_X, AT_Y, SLOT_STREAMS = 0, 1, 2, 3, 4, 8
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What RandAugment drew for B images.
+    """The operations and parameters that RandAugment drew for B images.
 
     >>> first = np.array([[OPERATIONS.index("Rotate"), -1]])
     >>> chosen = Choices(first, np.array([[3, 9]]), np.ones((1, 2)), np.zeros((1, 2, 2)))
@@ -62,30 +62,30 @@ class Choices:
     ([('Rotate',)], [[10.0, 0.0]])
     """
 
-    operation: Integers  # B x 2: the place in OPERATIONS of each slot's operation, -1 where it is not carried out
+    operation: Integers  # B x 2: index in OPERATIONS of each slot's operation, -1 if it is not applied
     level: Integers  # B x 2: 1..9
     sign: Floats  # B x 2: -1 or 1
-    at: Floats  # B x 2 x 2: the center (x, y) of each slot's Cutout, as a share of width and height
+    at: Floats  # B x 2 x 2: center (x, y) of each slot's Cutout, as a share of width and height
 
     def names(self) -> list[tuple[str, ...]]:
-        """Return the names of what each image goes through, in order."""
+        """Return the names of the operations applied to each image, in order."""
         return [tuple(OPERATIONS[number] for number in slots if number >= 0) for slots in self.operation]
 
     def values(self) -> Floats:
-        """Return what each operation is called with (B x 2): a signed share, a factor, degrees, bits or pixels."""
-        found = np.zeros(self.operation.shape)
+        """Return the argument of each operation (B x 2): a signed share, a factor, degrees, bits or pixels."""
+        arguments = np.zeros(self.operation.shape)
         for number, name in enumerate(OPERATIONS):
             magnitude = MAGNITUDES[name][self.level]
             if name in SIGNED:
                 magnitude = magnitude * self.sign
             elif name in FACTORS:
                 magnitude = 1 + magnitude * self.sign
-            found = np.where(self.operation == number, magnitude, found)
-        return found
+            arguments = np.where(self.operation == number, magnitude, arguments)
+        return arguments
 
 
 def choose(operations: tuple[str, ...], draw: Callable[[int], Floats]) -> Choices:
-    """Draw both slots of every image; ``draw`` gives one number in [0, 1) per image for each stream.
+    """Draw both slots of every image; ``draw`` returns one number in [0, 1) per image for each stream.
 
     >>> choose(("Invert", "Rotate"), lambda stream: np.array([0.49, 0.51])).names()
     [('Invert', 'Invert'), ()]
@@ -94,11 +94,11 @@ def choose(operations: tuple[str, ...], draw: Callable[[int], Floats]) -> Choice
     def slots(stream: int) -> Floats:
         return np.stack([draw(stream + slot * SLOT_STREAMS) for slot in range(SLOTS)], axis=1)
 
-    # one draw over all pairs (operation, level); level 0 does not take part
+    # one draw over all pairs (operation, level), except for level 0
     pair = np.floor(slots(CHOICE) * len(operations) * (LEVELS - 1)).astype(np.int64)
-    known = np.array([OPERATIONS.index(name) for name in operations] or [-1])
+    indices = np.array([OPERATIONS.index(name) for name in operations] or [-1])
     return Choices(
-        operation=np.where(slots(APPLY) < APPLIED, known[pair // (LEVELS - 1)], -1),
+        operation=np.where(slots(APPLY) < APPLIED, indices[pair // (LEVELS - 1)], -1),
         level=pair % (LEVELS - 1) + 1,
         sign=np.where(slots(SIGN) < 0.5, -1.0, 1.0),
         at=np.stack([slots(AT_X), slots(AT_Y)], axis=2),
@@ -110,7 +110,7 @@ ROW, VALUE, X, Y, HORIZONTAL, INNER, OUTER = 0, 1, 2, 3, 4, slice(5, 11), slice(
 
 
 def apply(images: Tensor, choices: Choices) -> Tensor:
-    """Return new images after both slots.
+    """Apply both slots and return new images.
 
     >>> chosen = choose(("Invert",), lambda stream: np.array([0.2]) if stream < 8 else np.array([0.8]))
     >>> apply(torch.tensor([[[[1, 2]]]], dtype=torch.uint8), chosen).tolist()
@@ -120,7 +120,7 @@ def apply(images: Tensor, choices: Choices) -> Tensor:
     views, values, operation = images.clone(), choices.values(), choices.operation.copy()
     nearest = np.isin(operation, [OPERATIONS.index(name) for name in NEAREST])
     moving = nearest | np.isin(operation, [OPERATIONS.index(name) for name in SHEARS])
-    # what moves a image and is followed by a nearest-pixel operation takes that one along
+    # a geometric operation followed by a nearest-pixel operation: do both in one resampling
     joined = moving[:, 0] & nearest[:, 1]
     matrices = [_matrices(operation[:, slot], values[:, slot], height, width) for slot in range(SLOTS)]
     outer = np.where(joined[:, None], matrices[1], geometry.translation(0, 0))
@@ -129,7 +129,7 @@ def apply(images: Tensor, choices: Choices) -> Tensor:
         at = np.floor(choices.at[:, slot] * (width, height))
         horizontal = operation[:, slot] == OPERATIONS.index("ShearX")
         columns = (np.arange(len(views)), values[:, slot], at, horizontal, matrices[slot], outer)
-        # float64 holds the whole numbers here exactly, so that one table will do
+        # float64 holds these integers exactly, so one table is enough
         table = np.column_stack(columns).astype(np.float64)
         group = np.array([*GROUP_OF, -1])[operation[:, slot]]
         order = np.argsort(group, kind="stable")[np.count_nonzero(group < 0) :]
@@ -138,8 +138,8 @@ def apply(images: Tensor, choices: Choices) -> Tensor:
         for number, size in zip(*np.unique(group[order], return_counts=True), strict=True):
             part, members = on_device[start : start + size], order[start : start + size]
             index = part[:, ROW].to(torch.int64)
-            two_at_once = slot == 0 and bool(joined[members].any())
-            changed = GROUPS[number](views.index_select(0, index), part, two_at_once)
+            both_at_once = slot == 0 and bool(joined[members].any())
+            changed = GROUPS[number](views.index_select(0, index), part, both_at_once)
             views.index_copy_(0, index, changed)
             start += size
     return views
@@ -160,7 +160,7 @@ def _matrices(operation: Integers, values: Floats, height: int, width: int) -> I
     return made
 
 
-Apply = Callable[[Tensor, Tensor, bool], Tensor]  # images, their rows of the table, whether to mind OUTER
+Apply = Callable[[Tensor, Tensor, bool], Tensor]  # images, their rows of the table, whether to apply OUTER, too
 
 
 def _nearest(images: Tensor, table: Tensor, joined: bool) -> Tensor:

