@@ -16,7 +16,7 @@ import tagspread as ts
 from tagspread.data.datasets.digits import CLASSES, digit_canvases
 from tagspread.errors import TagspreadError
 from tagspread.methods import Labeled, find_method, get_method
-from tagspread.methods.from_file import whole_name
+from tagspread.methods.from_file import absolute_name
 from tagspread.train.config import make_config
 from tests.methods.helpers import assert_same, saved, stopped
 
@@ -97,7 +97,7 @@ def test_two_files_of_one_name_are_two_methods(written):
 def test_odd_folders(name, written):
     path = written(name=name)
     assert find_method(f"{path}:MyRule").__name__ == "MyRule"
-    assert whole_name(f"{path}:MyRule") == f"{path}:MyRule"
+    assert absolute_name(f"{path}:MyRule") == f"{path}:MyRule"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from sklearn.metrics import average_precision_score, precision_recall_fscore_support
 
 import tagspread as ts
-from tagspread.core.bootstrap import FEWEST
+from tagspread.core.bootstrap import MIN_POSITIVES
 from tagspread.core.metrics import average_precision_interval
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.predict.evaluation import decide_on_table, evaluate
@@ -32,7 +32,7 @@ def test_figures_equal_scikit_learn(tagger, run, folder, drawn):
         assert one.threshold == pytest.approx(tagger.thresholds[k])
         if present[k]:
             assert one.ap == pytest.approx(average_precision_score(y[:, k], said.probabilities[:, k]))
-            assert one.positives < FEWEST or 0 <= (one.ap_low or 0) <= (one.ap or 0) <= (one.ap_high or 0) <= 1
+            assert one.positives < MIN_POSITIVES or 0 <= (one.ap_low or 0) <= (one.ap or 0) <= (one.ap_high or 0) <= 1
             assert one.recall == pytest.approx(recall[k])
             assert one.f1 == pytest.approx(f1[k])
         if one.chosen:
@@ -67,9 +67,9 @@ def test_images_that_were_trained_on_are_counted(tagger, folder, tmp_path):
 
 
 def test_a_handful_of_positives_claims_no_certainty(tagger, folder, drawn, tmp_path):
-    rows = [[f"p{i:03}.png", int(i < 60 + FEWEST), int(i < 59 + FEWEST)] for i in range(60, 120)]
+    rows = [[f"p{i:03}.png", int(i < 60 + MIN_POSITIVES), int(i < 59 + MIN_POSITIVES)] for i in range(60, 120)]
     few = evaluate(tagger, write_csv(tmp_path / "t.csv", ["image", "0", "1"], rows), folder, samples=20).classes
-    assert [one.positives for one in few[:2]] == [FEWEST, FEWEST - 1]
+    assert [one.positives for one in few[:2]] == [MIN_POSITIVES, MIN_POSITIVES - 1]
     assert None not in (few[0].ap_low, few[0].ap_high, few[1].ap)
     assert (few[1].ap_low, few[1].ap_high) == (None, None)
 

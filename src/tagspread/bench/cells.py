@@ -22,7 +22,7 @@ from tagspread.aliases import SettingValues
 from tagspread.bench.records import Record
 from tagspread.errors import TagspreadError
 from tagspread.methods import find_method
-from tagspread.methods.from_file import text_of
+from tagspread.methods.from_file import method_file_digest
 from tagspread.progress import Watcher
 from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
@@ -75,7 +75,7 @@ class Cell:
         """Name of the cell and of its folder: the same for the same work, on any machine."""
         named = f"{self.dataset}-{self.preset}-{self.config.method}-p{self.p:g}-s{self.config.seed}"
         named = re.sub(r"[^\w.-]+", "_", named)  # a method of the user's own is named by its file
-        return f"{named}-{_digest([self.setup['id'], self.options, self.own, text_of(self.config.method)])}"
+        return f"{named}-{_digest([self.setup['id'], self.options, self.own, method_file_digest(self.config.method)])}"
 
     @property
     def own(self) -> SettingValues:
@@ -86,7 +86,7 @@ class Cell:
     def version(self) -> str:
         """What the method is by now, whatever options are tried: its file, its settings, the preset's options."""
         usual = plain_options(self.config.method, self._usual_options)
-        return _digest([self.own, text_of(self.config.method), usual])
+        return _digest([self.own, method_file_digest(self.config.method), usual])
 
     @property
     def _usual_options(self) -> SettingValues:

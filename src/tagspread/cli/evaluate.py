@@ -85,7 +85,7 @@ def evaluate(
 
 
 def _show(found: Evaluation, console: Console) -> None:
-    from tagspread.core.bootstrap import few_in_words, few_positives
+    from tagspread.core.bootstrap import count_rare_classes, rare_classes_warning
 
     table = Table("tag", "images", "AP", "90 %", "threshold", "precision", "recall", "F1")
     for one in sorted(found.classes, key=lambda figures: -1 if figures.ap is None else figures.ap, reverse=True):
@@ -97,8 +97,8 @@ def _show(found: Evaluation, console: Console) -> None:
     console.print(table)
     if found.map is not None:
         say(f"mAP {_per_cent(found.map)} (90 % interval {_per_cent(found.map_low)} to {_per_cent(found.map_high)})")
-    few = few_positives([one.positives for one in found.classes])
-    if (words := few_in_words(few, len(found.classes))) is not None:
+    few = count_rare_classes([one.positives for one in found.classes])
+    if (words := rare_classes_warning(few, len(found.classes))) is not None:
         say(f"note: {words}")
     right, there = (_per_cent(found.decisions[name]) for name in ("OP", "OR"))
     say(f"of 100 tags it gives, {right} are right (OP); of 100 tags that are there, it gives {there} (OR)")

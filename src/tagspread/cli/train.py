@@ -77,7 +77,7 @@ def train(
     if resume is not None:
         if settings or overwrite or cache or out or labels or test_labels or test_share is not None:
             raise TagspreadError(
-                "--resume goes on with the run as it was started; give no other setting or data. IMAGES may be given "
+                "--resume continues the run as it was started; give no other setting or data. IMAGES may be given "
                 "if the folder of images was moved."
             )
         if _already_finished(resume):
@@ -124,8 +124,8 @@ def _already_finished(folder: Path) -> bool:
 
 
 def _tell(run: Run) -> None:
-    """Say how good the tagger is, and whether the untagged images had a part in that."""
-    from tagspread.core.bootstrap import few_in_words
+    """Say how good the tagger is, and whether the unlabeled images had a part in that."""
+    from tagspread.core.bootstrap import rare_classes_warning
     from tagspread.run.artefact import read_artefact
     from tagspread.train.decision import decision_in_words
     from tagspread.train.gain import gain_in_words
@@ -141,7 +141,7 @@ def _tell(run: Run) -> None:
             figure = f"mAP {100 * run.metrics[part]['mAP']:.1f} (90 % interval {100 * low:.1f} to {100 * high:.1f})"
             say(f"{part} {figure}")
             few = run.metrics[part].get("classes_with_few_positives", 0)  # which older runs do not say
-            if (words := few_in_words(few, len(facts["classes"]))) is not None:
+            if (words := rare_classes_warning(few, len(facts["classes"]))) is not None:
                 say(f"note: {words}")
     if "warning" in run.metrics:
         say(f"note: {run.metrics['warning']}")

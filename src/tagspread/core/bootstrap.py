@@ -13,25 +13,25 @@ from tagspread.errors import TagspreadError
 
 # Positives that a class needs for an interval. With fewer, the bootstrap underestimates the spread: a single positive
 # that is ranked first is ranked first in every sample.
-FEWEST = 5
+MIN_POSITIVES = 5
 
 
-def few_positives(positives: Sequence[int]) -> int:
-    """Count the classes that occur, but on fewer than ``FEWEST`` rows: too few for a reliable metric.
+def count_rare_classes(positives: Sequence[int]) -> int:
+    """Count the classes that occur, but on fewer than ``MIN_POSITIVES`` rows: too few for a reliable metric.
 
-    >>> few_positives([0, 1, 4, 5, 80])
+    >>> count_rare_classes([0, 1, 4, 5, 80])
     2
     """
-    return sum(0 < count < FEWEST for count in positives)
+    return sum(0 < count < MIN_POSITIVES for count in positives)
 
 
-def few_in_words(few: int, classes: int) -> str | None:
+def rare_classes_warning(few: int, classes: int) -> str | None:
     """Return a warning about a mean over classes if at least half of them are rare; otherwise None."""
     if 2 * few < max(1, classes):
         return None
     return (
-        f"{few} of {classes} tags are on fewer than {FEWEST} of these images, so the mAP is too high and its interval "
-        "too narrow"
+        f"{few} of {classes} tags are on fewer than {MIN_POSITIVES} of these images, so the mAP is too high and its "
+        "interval too narrow"
     )
 
 

@@ -16,7 +16,7 @@ from tagspread.methods.d2l import D2L
 from tagspread.methods.dicap import DiCaP
 from tagspread.methods.drml import DRML
 from tagspread.methods.freematch import FreeMatch
-from tagspread.methods.from_file import method_of_file
+from tagspread.methods.from_file import load_method
 from tagspread.methods.iat import IAT
 from tagspread.methods.large_loss import LLR, LLCp, LLCt
 from tagspread.methods.mat import MAT
@@ -56,7 +56,7 @@ def find_method(name: str) -> type[Method]:
     if name in METHODS:
         return METHODS[name]
     if ".py" in name:
-        return method_of_file(name)
+        return load_method(name)
     raise TagspreadError(
         f"there is no method {name!r}.{did_you_mean(name, METHODS)} Known: {', '.join(METHODS)}; or FILE.py:CLASS for "
         "one of your own."

@@ -12,7 +12,7 @@ from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.methods.base import Method
 
 
-def method_of_file(name: str) -> type[Method]:
+def load_method(name: str) -> type[Method]:
     """Load the class that ``FILE.py:CLASS`` names; the class may be omitted if the file defines only one method.
 
     Loading executes the file, as importing it would. Use only files that you trust.
@@ -38,10 +38,10 @@ def method_of_file(name: str) -> type[Method]:
     return classes[class_name]
 
 
-def whole_name(name: str) -> str:
+def absolute_name(name: str) -> str:
     """Return the method's name with the absolute path of its file, if it has one, so that it works from any folder.
 
-    >>> whole_name("cap")
+    >>> absolute_name("cap")
     'cap'
     """
     if ".py" not in name:
@@ -50,7 +50,7 @@ def whole_name(name: str) -> str:
     return f"{path.absolute()}:{class_name}".removesuffix(":")
 
 
-def text_of(name: str) -> str:
+def method_file_digest(name: str) -> str:
     """Return the SHA-256 digest of the file that defines a method, or an empty string for a built-in method."""
     return hashlib.sha256(_file_and_class(name)[0].read_bytes()).hexdigest() if ".py" in name else ""
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tagspread.aliases import JsonObject, Progress
-from tagspread.core.bootstrap import FEWEST
+from tagspread.core.bootstrap import MIN_POSITIVES
 from tagspread.core.calibration import reliability
 from tagspread.core.decision import Policy, decide
 from tagspread.core.metrics import (
@@ -283,8 +283,8 @@ def _per_class(
             positives=int(true[k]),
             known=int(known[:, k].sum()),
             ap=_or_none(ap[k]),
-            ap_low=_or_none(low[k]) if true[k] >= FEWEST else None,
-            ap_high=_or_none(high[k]) if true[k] >= FEWEST else None,
+            ap_low=_or_none(low[k]) if true[k] >= MIN_POSITIVES else None,
+            ap_high=_or_none(high[k]) if true[k] >= MIN_POSITIVES else None,
             threshold=_or_none(tagger.thresholds[k]),
             chosen=int(predicted[k]),
             precision=_share(hits[k], predicted[k]),

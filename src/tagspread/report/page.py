@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from tagspread._version import __version__
 from tagspread.aliases import Progress
-from tagspread.core.bootstrap import FEWEST
+from tagspread.core.bootstrap import MIN_POSITIVES
 from tagspread.data.tables.given_options import GivenOptions
 from tagspread.errors import Both, TagspreadError
 from tagspread.predict.tables import check_output, in_one_motion
@@ -125,7 +125,7 @@ def _content(summary: RunSummary, scored: ScoredPart | None, trained_y: np.ndarr
         "unlabeled": unlabeled_charts(summary),
         "shares": share_strips(rows),
         "precision": precision_strips(rows),
-        "fewest": FEWEST,
+        "fewest": MIN_POSITIVES,
         "used_unlabeled": summary.unlabeled is not None,
         "judged_on": None if scored is None else f"{scored.evaluation.images:,} {scored.part.words}",
         "reliability": reliability_charts(summary, scored),

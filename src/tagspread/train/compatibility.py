@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tagspread.errors import TagspreadError
-from tagspread.methods.from_file import text_of
+from tagspread.methods.from_file import method_file_digest
 from tagspread.train.config import TrainConfig
 
 ONLY_WITH_UNLABELED = (
@@ -43,7 +43,7 @@ def check_compatible(
             f"the checkpoint in {folder} is of other data (other images, labels, classes or split); "
             "resume with the data it was started on, or start a new run in another folder."
         )
-    now = text_of(config.method)
+    now = method_file_digest(config.method)
     if "method" not in ignoring and facts.get("method_file", now) != now:
         raise TagspreadError(
             f"{config.method} was changed since the checkpoint in {folder} was made; half of the run would follow one "

@@ -18,7 +18,7 @@ from torch import Tensor
 from tagspread.core.losses import asl_loss, bce_loss
 from tagspread.errors import TagspreadError, check_choice, did_you_mean
 from tagspread.methods import find_method
-from tagspread.methods.from_file import whole_name
+from tagspread.methods.from_file import absolute_name
 from tagspread.vision.augment import OPERATIONS, Views
 from tagspread.vision.sizes import SMALLEST, default_image_size
 
@@ -232,7 +232,7 @@ def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
         del values["method_options"]  # the preset's options are CAP's
     if isinstance(method, str):
         values |= find_method(method).recipe
-        settings["method"] = whole_name(method)  # a run may be resumed from another folder
+        settings["method"] = absolute_name(method)  # a run may be resumed from another folder
     if isinstance(file := settings.get("weights"), str) and file not in ("pretrained", "none", ""):
         settings["weights"] = str(Path(file).absolute())  # for the same reason
     if "lr" in settings:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from tagspread.core.bootstrap import few_positives
+from tagspread.core.bootstrap import count_rare_classes
 from tagspread.core.metrics import mean_average_precision, mean_average_precision_interval
 from tagspread.data.tables.read import PSEUDO_LABEL_COLUMNS
 from tagspread.run.artefact import is_whole
@@ -141,7 +141,7 @@ def _measure(scores: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:
         "mAP": value if known else None,
         "interval_90": mean_average_precision_interval(scores, truth) if known else None,
         "classes_without_positive": skipped,
-        "classes_with_few_positives": few_positives((truth == 1).sum(0).tolist()),
+        "classes_with_few_positives": count_rare_classes((truth == 1).sum(0).tolist()),
         "images": len(scores),
     }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from tagspread.errors import TagspreadError
-from tagspread.methods.from_file import text_of
+from tagspread.methods.from_file import method_file_digest
 from tagspread.run.checkpoint import Checkpoint, load_checkpoint, restore_random, save_checkpoint
 from tagspread.train.compatibility import ONLY_WITH_UNLABELED, check_compatible, settings_chosen_by_run
 from tagspread.train.experiment import Experiment
@@ -48,7 +48,7 @@ class Training:
         facts = {
             "config": config.to_dict(),
             "data": self._fingerprint,
-            "method_file": text_of(config.method),
+            "method_file": method_file_digest(config.method),
             "student": self.student.facts(),
             "history": self.history.facts(),
         }
