@@ -24,7 +24,7 @@ from tagspread.core.calibration import Calibration
 from tagspread.data.images.decode import decode_all
 from tagspread.data.modality import ImageModality
 from tagspread.predict.tagger import MOST_AT_A_TIME, Tagger
-from tagspread.run.artefact import Artefact
+from tagspread.run.artifact import Artifact
 from tagspread.train.scoring import autocast
 from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import build_network
@@ -37,7 +37,7 @@ def make_tagger(backbone: str, size: int, device: torch.device) -> Tagger:
     network = build_network(backbone, len(CLASSES), weights="none", normalize="imagenet").to(device).eval()
     calibration = Calibration.identity(len(CLASSES))
     cuts = np.full(len(CLASSES), 0.5)
-    return Tagger(Artefact(Path(), {}, CLASSES, cuts, calibration, (3, size, size), Path()), network, device)
+    return Tagger(Artifact(Path(), {}, CLASSES, cuts, calibration, (3, size, size), Path()), network, device)
 
 
 def write_photos(folder: Path, count: int) -> list[Path]:

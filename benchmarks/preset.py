@@ -30,7 +30,7 @@ from tagspread.core.metrics import mean_average_precision
 from tagspread.linear.rounds import Settings
 from tagspread.methods import get_method
 from tagspread.progress import Watcher
-from tagspread.run.artefact import load_network, read_artefact
+from tagspread.run.artifact import load_network, read_artifact
 from tagspread.train.config import TrainConfig, make_config
 from tagspread.train.dataset import Dataset
 from tagspread.train.features import FeatureExtractor
@@ -41,7 +41,7 @@ from tagspread.train.trainer import Run, run_training
 
 def variants(run: Run, dataset: Dataset, config: TrainConfig, device: torch.device) -> dict[str, float]:
     """Return what mirror images and a second fit of the head would make of the finished network."""
-    network = load_network(read_artefact(run.path), device)
+    network = load_network(read_artifact(run.path), device)
     truth = torch.from_numpy(dataset.y[dataset.test]).to(device)
 
     def measured(flips: bool) -> float:
@@ -59,7 +59,7 @@ def variants(run: Run, dataset: Dataset, config: TrainConfig, device: torch.devi
 
 def leave_scores(run: Run, dataset: Dataset, device: torch.device, folder: Path, name: str) -> None:
     """Write the finished network's logits of the unlabeled and the judged rows, and the labels of the latter."""
-    network = load_network(read_artefact(run.path), device)
+    network = load_network(read_artifact(run.path), device)
     folder.mkdir(parents=True, exist_ok=True)
     for part, rows in (("unlabeled", dataset.unlabeled), ("judged", dataset.test)):
         found = score(network, dataset.store, rows, device=device, flips=True)

@@ -12,7 +12,7 @@ def run(*arguments):
 def test_version_and_help():
     assert run("--version").stdout.strip() == f"tagspread {ts.__version__}"
     said = run("--help").stdout
-    assert "untagged" in said
+    assert "unlabeled" in said
     assert "Print the version and stop." in said
 
 

@@ -77,5 +77,5 @@ def test_a_folder_with_another_run(tmp_path):
     (tmp_path / "config.json").write_text('{"tagspread": "1"}')
     with pytest.raises(TagspreadError) as caught:
         ts.train(tmp_path, tmp_path / "t.csv", tmp_path)
-    assert "go on with it (resume=True), replace it (overwrite=True)" in str(caught.value)
-    assert f"go on with it (--resume {tmp_path}), replace it (--overwrite)" in caught.value.on_command_line
+    assert "resume it (resume=True), replace it (overwrite=True)" in str(caught.value)
+    assert f"resume it (--resume {tmp_path}), replace it (--overwrite)" in caught.value.on_command_line

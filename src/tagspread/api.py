@@ -17,7 +17,7 @@ from tagspread.errors import TagspreadError
 from tagspread.linear.rounds import check_method
 from tagspread.methods import get_method
 from tagspread.progress import Watcher
-from tagspread.run.artefact import check_resumable
+from tagspread.run.artifact import check_resumable
 from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig, check_heard, make_config
@@ -74,7 +74,7 @@ def train(
         cache: folder for decoded images and features, for unlabeled sets larger than memory; a second run decodes
             nothing.
         overwrite: replace a run that is in ``out``.
-        resume: go on with the run in ``out``. With ``labels=None`` the data are those that its ``split.csv`` records;
+        resume: resume the run in ``out``. With ``labels=None`` the data are those that its ``split.csv`` records;
             ``images`` is then None or, if it was moved, the folder of images.
         quiet: print nothing.
         tensorboard: also write TensorBoard files into the run's folder.

@@ -42,7 +42,7 @@ def test_kept_figures_have_the_same_words(made, name):
 
 
 def test_kept_cells_are_known_again(monkeypatch):
-    """Whoever goes on with a kept grid runs no cell twice: today's keys and versions are those of the records."""
+    """Resuming a kept grid runs no cell twice: today's keys and versions are those of the records."""
     for name in ("voc", "voc-head"):
         for line in map(json.loads, (KEPT / name / "results.jsonl").read_text().splitlines()):
             setup, method = line["setup"], line["method"]

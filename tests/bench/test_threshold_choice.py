@@ -31,7 +31,7 @@ from tagspread.bench.threshold_choice import (
     split_of,
 )
 from tagspread.errors import TagspreadError
-from tagspread.run.artefact import load_network, read_artefact
+from tagspread.run.artifact import load_network, read_artifact
 from tagspread.train.interrupts import Interrupted
 from tagspread.train.trainer import run_training
 from tests.bench.conftest import Listener
@@ -95,7 +95,7 @@ def test_chosen_on_a_fifth_of_the_labeled_part_by_the_network_that_is_handed_on(
     apart = dataset.hold_out(0.2, 1)
     assert found.images == len(apart.held_out) == 5
     assert found.split == split_of(warmup)
-    judged = load_network(read_artefact(tmp_path / "run"), torch.device("cpu"))
+    judged = load_network(read_artifact(tmp_path / "run"), torch.device("cpu"))
     judged.load_state_dict(load_file(tmp_path / "run" / f"{network}.safetensors"))
     with torch.inference_mode():
         f = judged(apart.store.batch(apart.held_out)).sigmoid().numpy()

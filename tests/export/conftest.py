@@ -12,13 +12,13 @@ import tagspread as ts
 from tagspread.data.datasets.digits import CLASSES, digit_canvases
 from tagspread.export import onnx as exporting
 from tagspread.methods import get_method
-from tagspread.run.artefact import artefact_facts
+from tagspread.run.artifact import artifact_facts
 from tagspread.vision.backbones import build_network
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """100 images of several sizes: 40 tagged in labels.csv, 40 in test.csv, the rest untagged."""
+    """100 images of several sizes: 40 tagged in labels.csv, 40 in test.csv, the rest unlabeled."""
     top = tmp_path_factory.mktemp("images")
     drawn = digit_canvases(100, 1, seed=0)[0]
     for i, canvas in enumerate(drawn.images):
@@ -52,7 +52,7 @@ def untrained(tmp_path_factory):
         tensors = {name: value.contiguous() for name, value in network.state_dict().items()}
         save_file(tensors, path / "ema.safetensors")
         settings = {"backbone": backbone, "head": head, "method": method, "method_options": {}}
-        known = artefact_facts(classes, settings, network, (3, size, size), path / "ema.safetensors")
+        known = artifact_facts(classes, settings, network, (3, size, size), path / "ema.safetensors")
         known["thresholds"] = [0.5] * len(classes)
         known["calibration"] = {"slope": [2.0] * len(classes), "intercept": [-0.5] * len(classes)}
         (path / "labels.json").write_text(json.dumps(known | facts))

@@ -37,7 +37,7 @@ def test_the_folder_is_loaded_like_a_run(run, tmp_path):
     config = json.loads((out / "config.json").read_text())
     assert (config["architecture"], config["num_classes"]) == ("small", 10)
     assert config["label_names"] == list(before.classes)
-    assert not RunFolder(out).is_run  # nobody may take it for a run to go on with, or to replace
+    assert not RunFolder(out).is_run  # nobody may take it for a run to resume or to replace
 
 
 def test_no_path_of_the_machine_is_told(run, tmp_path):
@@ -65,7 +65,7 @@ def test_the_card_has_the_runs_own_figures(run, tmp_path):
     assert line in text
     assert r"# my\_hub" in text
     assert "**Labeled images:** 40." in text
-    assert "**Untagged images:** 20." in text
+    assert "**Unlabeled images:** 20." in text
     assert "7 epochs" in text
     assert "“match”, chosen on 20 images of the unlabeled set" in text
     assert "not to be believed as probabilities" in text
@@ -83,9 +83,9 @@ def test_the_card_of_a_model_that_was_kept_without_the_unlabeled(run, tmp_path):
                      (("with", run), ("without", copy)))  # fmt: skip
     assert "a set of unlabeled ones" in before
     assert "a set of unlabeled ones" not in after
-    assert "It learnt from 20 images that nobody had tagged" in before
+    assert "It learned from 20 images that nobody had tagged" in before
     assert "that nobody had tagged" not in after
-    assert "**Untagged images:** 20, which were tried; the model that is kept is without them." in after
+    assert "**Unlabeled images:** 20, which were tried; the model that is kept is without them." in after
 
 
 def test_the_card_has_the_figures_of_an_evaluation(run, tmp_path, figures):
@@ -107,7 +107,7 @@ def test_a_run_that_knows_little(untrained, tmp_path):
     text = (out / "README.md").read_text()
     assert "Nobody has measured it" in text
     assert "**Labeled images:** no longer known." in text
-    assert "untagged ones" not in text
+    assert "unlabeled ones" not in text
     assert r"| a\|b | 0.5 |" in text
     assert r"| \*c\* | 0.5 |" in text
     assert r"| \<d\> \# e | 0.5 |" in text

@@ -18,7 +18,7 @@ from tagspread.errors import TagspreadError
 from tagspread.export import onnx as exporting
 from tagspread.export.compare import Sample, compare, find_sample, generated
 from tagspread.export.onnx import export_onnx
-from tagspread.run.artefact import read_artefact
+from tagspread.run.artifact import read_artifact
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "run_onnx.py"
 
@@ -57,7 +57,7 @@ def test_the_file_is_sound_and_describes_itself(exported, tagger):
     assert about["format"] == 1
     assert about["tagspread"] == ts.__version__
     assert tuple(about["classes"]) == tagger.classes
-    assert about["thresholds"] == tagger.artefact.facts["thresholds"]
+    assert about["thresholds"] == tagger.artifact.facts["thresholds"]
     assert about["image_size"] == [24, 24]
     assert about["decision"]["policy"] == "match"
     (given,), (answer,) = model.graph.input, model.graph.output
@@ -104,7 +104,7 @@ def test_networks(untrained, tmp_path, capfd, backbone, head, method):
 
 
 def test_a_tag_that_is_never_chosen(untrained):
-    about = exporting.metadata(read_artefact(untrained(thresholds=[0.5, None, 0.5])))
+    about = exporting.metadata(read_artifact(untrained(thresholds=[0.5, None, 0.5])))
     assert json.loads(about["thresholds"]) == [0.5, None, 0.5]
 
 

@@ -32,7 +32,7 @@ def drawn():
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory, drawn):
-    """160 images and a broken one: 60 tagged in labels.csv, 60 in test.csv, the rest untagged."""
+    """160 images and a broken one: 60 tagged in labels.csv, 60 in test.csv, the rest unlabeled."""
     top = tmp_path_factory.mktemp("images")
     for i, image in enumerate(drawn.images):
         Image.fromarray(image.transpose(1, 2, 0)).save(top / f"p{i:03}.png")

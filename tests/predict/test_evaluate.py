@@ -82,7 +82,7 @@ def test_bad_tables_are_refused(tagger, folder, tmp_path):
     with pytest.raises(ValueError, match="no label of these images is known"):
         evaluate(tagger, LabelTable([folder / "p000.png"], tagger.classes, np.full((1, 10), -1)))
     other = ts.Tagger(
-        tagger.artefact.__class__(**{**vars(tagger.artefact), "path": tmp_path}), tagger.network, tagger.device
+        tagger.artifact.__class__(**{**vars(tagger.artifact), "path": tmp_path}), tagger.network, tagger.device
     )
     with pytest.raises(ValueError, match="which folder do the paths"):
         evaluate(other, folder / "test.csv")
@@ -93,9 +93,9 @@ def test_decide_keeps_thresholds_and_where_they_came_from(run, folder, drawn, tm
     before = ts.load(tmp_path / "run", device="cpu")
     facts = decide_on_table(before, folder / "test.csv", policy="fbeta:2", min_positives=3)
     after = ts.load(tmp_path / "run", device="cpu")
-    assert after.artefact.facts["decision"]["policy"] == "fbeta:2"
-    assert after.artefact.facts["decision"]["chosen_on"] == "60 images of test.csv"
-    assert after.artefact.facts["classes"] == list(before.classes)
+    assert after.artifact.facts["decision"]["policy"] == "fbeta:2"
+    assert after.artifact.facts["decision"]["chosen_on"] == "60 images of test.csv"
+    assert after.artifact.facts["classes"] == list(before.classes)
     said = after.predict([folder / f"p{i:03}.png" for i in range(60, 120)])
     expected = ts.choose_thresholds(said.probabilities, drawn.y[60:120], "fbeta:2", min_positives=3)
     np.testing.assert_allclose(after.thresholds, expected.thresholds)

@@ -60,7 +60,7 @@ def pseudo_labels(*arguments):
 
 
 def corrected_by_a_person(tasks, drawn):
-    """What Label Studio exports when somebody has looked at every second task, and knows the truth."""
+    """Return what Label Studio exports after somebody annotated every second task correctly."""
     done = []
     for number, task in enumerate(tasks):
         truth = tags_of(drawn.y[int(task["data"]["file_name"][-6:-4])])
@@ -114,7 +114,7 @@ def test_the_pseudo_labels_names_images_from_the_folder_on(run, folder):
 
 def test_summary_and_fiftyone(run, tmp_path):
     text = pseudo_labels(run)
-    assert "40 untagged images" in text
+    assert "40 unlabeled images" in text
     assert "changed at least once" in text
     pseudo_labels(run, "--fiftyone", tmp_path / "labels.json")
     assert len(json.loads((tmp_path / "labels.json").read_text())["labels"]) == 40
@@ -191,7 +191,7 @@ def test_the_train_command_answers_the_question(folder, tmp_path, monkeypatch):
     invoke = CliRunner().invoke
     result = invoke(app, [*start, *settings.split(), "--device", "cpu", "--keep-better", "--test-share", "0.3"])
     assert result.exit_code == 0, result.output
-    assert "the untagged images" in result.output
+    assert "the unlabeled images" in result.output
     assert "90 % interval" in result.output
     asked: list[dict[str, Any]] = []
     original = api.train

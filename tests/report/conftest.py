@@ -42,7 +42,7 @@ def drawn_y(drawn):
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory, drawn):
-    """140 images: 60 tagged in labels.csv, one of them broken; 40 in test.csv; the rest untagged."""
+    """140 images: 60 tagged in labels.csv, one of them broken; 40 in test.csv; the rest unlabeled."""
     top = tmp_path_factory.mktemp("images")
     for i, image in enumerate(drawn.images):
         Image.fromarray(image.transpose(1, 2, 0)).save(top / file_name(i))

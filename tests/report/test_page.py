@@ -55,7 +55,7 @@ def test_without_images_there_is_still_a_page(run, tmp_path):
     for part in ("learning", "unlabeled", "tags", "look"):
         assert f'<section id="{part}"' in text
     assert "estimated from the labels" in text
-    assert "untagged: " in text
+    assert "unlabeled: " in text
 
 
 def test_an_unfinished_run_has_a_page_too(copied):
@@ -188,13 +188,13 @@ def test_a_head_that_left_the_unlabeled_out_shows_nothing_of_it(folder, tmp_path
     settings: dict[str, Any] = {"backbone": "small", "weights": "none", "image_size": 24, "mode": "head"}
     more: dict[str, Any] = {"test_labels": folder / "test.csv", "device": "cpu", "quiet": True}
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **settings, **more)
-    words = "he untagged images were left out: cross-validation on the labeled ones could show no gain from them"
+    words = "he unlabeled images were left out: cross-validation on the labeled ones could show no gain from them"
     assert gain_in_words(run.metrics) == "t" + words
     text = write_report(run.path, device="cpu").path.read_text()
     assert f"T{words}." in text
-    for unlabeled in ("Untagged images", "assigned to the untagged", "pseudo-label", ">changes<", "no difference"):
+    for unlabeled in ("Unlabeled images", "assigned to the unlabeled", "pseudo-label", ">changes<", "no difference"):
         assert unlabeled not in text, unlabeled
-    with pytest.raises(ts.TagspreadError, match="this run made no use of the untagged images, as cross-validation"):
+    with pytest.raises(ts.TagspreadError, match="this run made no use of the unlabeled images, as cross-validation"):
         read_pseudo_labels(run.path)
 
 

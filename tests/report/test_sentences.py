@@ -23,7 +23,7 @@ def test_without_images_the_figures_are_those_of_training(run):
     assert f"{100 * summary.metrics['test']['mAP']:.1f} out of 100" in said
     assert "40 test images" in said
     assert f"(90 % interval {100 * low:.1f} to {100 * high:.1f})" in said
-    assert [tile.name for tile in tiles(summary, None, 60)] == ["mAP", "labeled", "untagged"]
+    assert [tile.name for tile in tiles(summary, None, 60)] == ["mAP", "labeled", "unlabeled"]
 
 
 def test_nothing_measured_nothing_said(run):

@@ -1,4 +1,4 @@
-"""Did the untagged images help? The labeled-only model is what it is said to be, and so is the answer."""
+"""Did the unlabeled images help? The labeled-only model is what it is said to be, and so is the answer."""
 
 import json
 from dataclasses import dataclass, replace
@@ -169,7 +169,7 @@ def test_a_unlabeled_without_weight_has_no_part_in_the_head(unlabeled_weight, sa
 def test_harm_is_told_and_the_better_one_is_kept_if_asked(harmful, dataset, tiny, silent, tmp_path):
     plain = run_training(dataset, tiny(**harmful), tmp_path / "plain", watcher=silent)
     assert plain.metrics["gain"]["interval_90"][1] < 0
-    assert str(gain_in_words(plain.metrics)).startswith("the untagged images hurt: mAP ")
+    assert str(gain_in_words(plain.metrics)).startswith("the unlabeled images hurt: mAP ")
     assert str(gain_in_words(plain.metrics)).endswith("; --keep-better would have kept the model without them")
     labels = json.loads((plain.path / "labels.json").read_text())
     assert (labels["model"], labels["network"]) == ("ema.safetensors", "ema")
@@ -215,7 +215,7 @@ def test_a_run_that_ends_with_its_warmup_is_known_by_what_a_warmup_hands_on(data
     assert run.metrics["network"] == "raw"
     assert run.metrics["test"]["mAP"] == run.log[-1]["test_map_raw"] > run.log[-1]["test_map_ema"]
     tagger = ts.load(run.path, device="cpu")
-    assert tagger.artefact.model.name == "model.safetensors"
+    assert tagger.artifact.model.name == "model.safetensors"
     found = tagger.predict(dataset.store.batch(dataset.test).numpy()).probabilities
     assert ts.mean_average_precision(found, dataset.y[dataset.test]) == pytest.approx(run.metrics["test"]["mAP"])
     averaged = run_training(dataset, replace(config, warm_start_from="ema"), tmp_path / "ema", watcher=silent)
@@ -254,7 +254,7 @@ def test_no_difference_in_words():
         "gain": {"difference": -0.004, "interval_90": (-0.02, 0.01), "part": "held_out", "images": 1234},
     }
     assert gain_in_words(metrics) == (
-        "the untagged images made no difference that can be told: mAP 49.6 against 50.0 without them (the network "
+        "the unlabeled images made no difference that can be told: mAP 49.6 against 50.0 without them (the network "
         "after the warm-up), a loss of 0.4 points on 1,234 held-out images (90 % interval \u22122.0 to 1.0)"
     )
 
@@ -264,7 +264,7 @@ def test_what_rounds_to_nothing_is_no_difference(difference):
     labeled_only = {"mAP": 0.31, "interval_90": (0.3, 0.32), "what": "the network after the warm-up"}
     gain = {"difference": difference, "interval_90": (-0.004, 0.0003), "part": "test", "images": 1}
     assert gain_in_words({"network": "ema", "labeled_only": labeled_only, "gain": gain}) == (
-        "the untagged images made no difference: mAP 31.0 with and without them (the network after the warm-up), "
+        "the unlabeled images made no difference: mAP 31.0 with and without them (the network after the warm-up), "
         "on 1 test image (90 % interval \u22120.4 to 0.0 points); on so few images that is a hint, no more"
     )
 

@@ -149,7 +149,7 @@ def test_several_may_need_the_same_features(tmp_path, monkeypatch):
 
     with ThreadPoolExecutor(4) as pool:  # a lock knows files, not processes
         assert all(torch.equal(found, whole) for found in pool.map(one, range(4)))
-    assert len(seen) == 9  # each part was looked at once
+    assert len(seen) == 9  # features of each part were computed once
 
 
 def test_features_of_a_run_that_is_replaced_go_with_it(run, tmp_path, silent):
@@ -262,7 +262,7 @@ def test_a_cache_serves_another_split_of_the_same_images(tmp_path):
     extractor.featured_with_views(one, mirror=True)
     files = sorted(tmp_path.iterdir())
     _, views = extractor.featured_with_views(other, mirror=True)
-    assert sorted(tmp_path.iterdir()) == files  # nothing was looked at again
+    assert sorted(tmp_path.iterdir()) == files  # no features were computed again
     images = other.store.batch(order)
     with torch.inference_mode():
         for view, seen in zip(views, (images, images.flip(-1)), strict=True):

@@ -60,7 +60,7 @@ def test_unwritable_folder(dataset, tiny, silent, tmp_path, monkeypatch):
         run_training(dataset, tiny(), tmp_path / "run", watcher=silent)
 
 
-def test_problems_that_cannot_be_learnt(dataset, tiny, silent, tmp_path):
+def test_problems_that_cannot_be_learned(dataset, tiny, silent, tmp_path):
     def run(dataset, **changes):
         run_training(dataset, tiny(**changes), tmp_path / "run", watcher=silent)
 

@@ -58,7 +58,7 @@ def test_no_package_no_weights():
     assert packaged_file("resnet50") is None
 
 
-def test_the_extra_brings_a_network_that_has_learnt():
+def test_the_extra_brings_a_network_that_has_learned():
     """The installed package, by the ordinary name: images in -1..1, and features that differ between images."""
     network = build_network("tf_efficientnet_lite0", 3).eval()
     assert network.scale.flatten().tolist() == pytest.approx([2 / 255] * 3)

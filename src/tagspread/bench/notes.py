@@ -33,7 +33,7 @@ def protocol_words(protocol: str, tables: Iterable[Table]) -> str:
     more = f" {UNLIKE}." if protocol == "honest" and marks_in(tables) else ""
     pauses = {table.setup.get("settings", {}).get("evaluate_every", 1) for table in tables} - {1}
     if protocol == "parity" and pauses:
-        more = f" Of every {' or '.join(map(str, sorted(pauses)))} epochs one was looked at, and the last."
+        more = f" Of every {' or '.join(map(str, sorted(pauses)))} epochs one was evaluated, and the last."
     if any(table.setup.get("settings", {}).get("mode") == "head" for table in tables):
         more += " A head on a frozen network (mode=head) is fitted at once: one figure, the same by both protocols."
     return f"{words[0].upper()}{words[1:]}.{more}"

@@ -26,7 +26,7 @@ KEEP_NEG = (0.95, 0.96, 0.97, 0.98, 0.99, 1.0)
 CONFIDENCE = 0.9
 LABEL_STUDY = "label_study.json"
 DRAWS = 200
-CELLS_AT_MOST = 2 * 10**8  # labels looked at in all draws together: keeps large data sets within seconds
+CELLS_AT_MOST = 2 * 10**8  # labels counted in all draws together: keeps large data sets within seconds
 
 Variant: TypeAlias = tuple[str, SettingValues]  # a method and its options
 

@@ -4,7 +4,7 @@ IAT and PLC call a class present from one probability on, and which one serves d
 share and seed a fifth of the labeled part is held out, a labeled-only run is trained on the rest, with the loss that
 the method is going to be trained with, and the threshold is taken at which its overall F1 on the fifth is highest. The
 method is then trained on the whole labeled part with that threshold: a cell like any other. Nothing but the labeled
-part is looked at.
+part is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tagspread.bench.results import Results, write_file
 from tagspread.core.metrics import multilabel_report
 from tagspread.errors import TagspreadError
 from tagspread.progress import Watcher
-from tagspread.run.artefact import load_network, read_artefact
+from tagspread.run.artifact import load_network, read_artifact
 from tagspread.train.dataset import Dataset
 from tagspread.train.scoring import score
 from tagspread.train.trainer import RunOptions
@@ -103,7 +103,7 @@ def choose_threshold(
     watcher: Watcher | None = None,
     options: RunOptions | None = None,
 ) -> ThresholdChoice:
-    """Train on four fifths of the labeled part, or go on with it, and try the thresholds on the rest.
+    """Train on four fifths of the labeled part, or resume that run, and try the thresholds on the rest.
 
     The other arguments are those of ``run_training``.
     """
@@ -113,7 +113,7 @@ def choose_threshold(
     # losses and labeled-only methods go by the same names; another fifth held out would be one too many
     config = replace(warmup.config, method=warmup.config.loss, selection="last")
     run = train_in(folder, apart, config, options or RunOptions(), device=device, watcher=watcher)
-    network = load_network(read_artefact(run.path), device)
+    network = load_network(read_artifact(run.path), device)
     found = score(network, apart.store, apart.held_out, device=device, precision=config.precision).sigmoid().cpu()
     remove_models(folder)
     truth = torch.from_numpy(apart.y[apart.held_out])

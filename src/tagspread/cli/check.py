@@ -11,7 +11,7 @@ from tagspread.cli.common import Delimiter, Ignore, ImageColumn, Outside, TagsCo
 
 
 def check(
-    images: Annotated[Path, typer.Argument(help="Folder of images, tagged and untagged.")],
+    images: Annotated[Path, typer.Argument(help="Folder of images, tagged and unlabeled.")],
     labels: Annotated[
         Path, typer.Option(help="CSV, TSV, Parquet, JSON lines or Label Studio export with the tags of some.")
     ],

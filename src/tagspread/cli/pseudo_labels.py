@@ -41,7 +41,7 @@ def pseudo_labels(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are already there.")] = False,
 ) -> None:
-    """Show what the untagged images were taken for, have people correct it, and take their corrections back."""
+    """Show what the unlabeled images were taken for, have people correct it, and take their corrections back."""
     from tagspread.export.annotation_tools import (
         as_json,
         fiftyone_labels,
@@ -50,7 +50,7 @@ def pseudo_labels(
         write_text,
     )
     from tagspread.predict.tables import check_output
-    from tagspread.run.artefact import check_weights, read_artefact
+    from tagspread.run.artifact import check_weights, read_artifact
     from tagspread.run.pseudo_labels import read_pseudo_labels
 
     if (corrected is None) != (out is None):
@@ -63,8 +63,8 @@ def pseudo_labels(
     for file in (label_studio, interface, fiftyone, out):  # all of them before the first is written
         if file is not None:
             check_output(file, overwrite, ())
-    artefact = read_artefact(run)
-    check_weights(artefact)
+    artifact = read_artifact(run)
+    check_weights(artifact)
     if corrected is not None and out is not None:
         from tagspread.export.corrections import merge_corrected
 
@@ -73,7 +73,7 @@ def pseudo_labels(
         if new_tags:
             say(f"new to the run, so unknown (blank) in its own images: {', '.join(new_tags)}")
         return
-    pseudo_labeled, classes = read_pseudo_labels(run), artefact.classes
+    pseudo_labeled, classes = read_pseudo_labels(run), artifact.classes
     if label_studio is not None:
         tasks = write_label_studio(label_studio, pseudo_labeled, classes, run.resolve().name, image_url, most)
         say(f"{label_studio}: {tasks:,} tasks, the least sure first; their labeling interface is {interface}")
@@ -98,4 +98,4 @@ def _show(images: Sequence[PseudoLabeledImage], classes: Sequence[str]) -> None:
         table.add_row(escape(name), *(f"{count:,}" for count in counts), f"{min(given):.3f}" if given else "")
     Console().print(table)
     none = sum(not image.given for image in images)
-    say(f"{len(images):,} untagged images, {none:,} of them without any tag")
+    say(f"{len(images):,} unlabeled images, {none:,} of them without any tag")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def train(
     images: Annotated[
-        Path | None, typer.Argument(help="Folder of images, tagged and untagged; with --resume only if it was moved.")
+        Path | None, typer.Argument(help="Folder of images, tagged and unlabeled; with --resume only if it was moved.")
     ] = None,
     labels: Annotated[
         Path | None, typer.Option(help="CSV, TSV, Parquet, JSON lines or Label Studio export with the tags of some.")
@@ -58,15 +58,15 @@ def train(
     ] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder for decoded images and features.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume the run in this folder.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
     keep_better: Annotated[
-        bool, typer.Option("--keep-better", help="Keep the model without the untagged images if it is better.")
+        bool, typer.Option("--keep-better", help="Keep the model without the unlabeled images if it is better.")
     ] = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a tagger on a few tagged images and many untagged ones."""
+    """Train a tagger on a few tagged images and many unlabeled ones."""
     from tagspread.api import train as run_train
 
     given = {
@@ -96,7 +96,7 @@ def train(
             "table_options": options,
             "cache": cache,
         }
-    with may_be_stopped("stopped and saved; go on with: tagspread train --resume {}"):
+    with may_be_stopped("stopped and saved; resume with: tagspread train --resume {}"):
         keep_better |= arguments.pop("keep_better", False)
         run = run_train(
             device=device,
@@ -111,8 +111,8 @@ def train(
 
 
 def _already_finished(folder: Path) -> bool:
-    """Say so if a run needs no going on with; its images need not be there for that."""
-    from tagspread.run.artefact import check_resumable
+    """Print a message if a run is already finished; its images need not exist for that."""
+    from tagspread.run.artifact import check_resumable
     from tagspread.train.trainer import ALREADY, finished_run
 
     check_resumable(folder)
@@ -126,12 +126,12 @@ def _already_finished(folder: Path) -> bool:
 def _tell(run: Run) -> None:
     """Say how good the tagger is, and whether the unlabeled images had a part in that."""
     from tagspread.core.bootstrap import rare_classes_warning
-    from tagspread.run.artefact import read_artefact
+    from tagspread.run.artifact import read_artifact
     from tagspread.train.decision import decision_in_words
     from tagspread.train.gain import gain_in_words
 
     say(f"done: {run.path}")
-    facts = read_artefact(run.path).facts
+    facts = read_artifact(run.path).facts
     say(decision_in_words(facts))
     if (words := gain_in_words(run.metrics)) is not None:
         say(words)

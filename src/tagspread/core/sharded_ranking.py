@@ -31,7 +31,7 @@ from tagspread.errors import TagspreadError
 SumOverShards: TypeAlias = Callable[[Tensor], Tensor]
 
 BITS = 11  # of a digit: float32 takes three rounds, with 2,048 counters for each class and side
-STRIP = 2**22  # scores looked at together, which bounds the memory for indices
+STRIP = 2**22  # scores processed together, which bounds the memory for indices
 POSITIVE, NEGATIVE = 0, 1  # the two sides of a class: a border for each
 
 

@@ -12,7 +12,7 @@ from tagspread.errors import TagspreadError
 from tagspread.wording import counted
 
 WANDERINGS = 50  # swaps made while fixing a split before giving up that there will be fewer gaps
-GAPS, GIVERS, TAKERS = 32, 40, 256  # looked at for a swap: enough to find one, few enough for any number of rows
+GAPS, GIVERS, TAKERS = 32, 40, 256  # candidates for a swap: enough to find one, few enough for any number of rows
 
 
 def paper_split(rows: int, share: float, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:

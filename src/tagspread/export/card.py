@@ -19,7 +19,7 @@ from tagspread.methods import METHODS
 from tagspread.predict.tables import in_one_motion
 from tagspread.report.sentences import hundredths, length, setting
 from tagspread.report.summary import RunSummary, summarize_run
-from tagspread.run.artefact import Artefact
+from tagspread.run.artifact import Artifact
 from tagspread.run.folder import RunFolder
 from tagspread.run.split import Part
 from tagspread.train.gain import gain_in_words
@@ -41,13 +41,13 @@ class Measured(NamedTuple):
 
 
 def write_card(
-    run: Path, artefact: Artefact, settings: JsonObject, evaluation: JsonObject | None, title: str, file: Path
+    run: Path, artifact: Artifact, settings: JsonObject, evaluation: JsonObject | None, title: str, file: Path
 ) -> None:
     """Write the model card of a run.
 
     Args:
         run: its folder.
-        artefact: its tags and thresholds.
+        artifact: its tags and thresholds.
         settings: how it was trained, as it may be shown to others.
         evaluation: what :func:`read_evaluation` returned, if there is an evaluation.
         title: what to call it.
@@ -56,17 +56,17 @@ def write_card(
     summary = summarize_run(run) if RunFolder(run).is_run else None
     content = {
         "title": title,
-        "facts": artefact.facts,
-        "decision": UNTOLD | artefact.facts.get("decision", {}),
-        "fitted_on": artefact.facts["calibration"].get("fitted_on"),
-        "size": " x ".join(map(str, artefact.shape[1:])),
+        "facts": artifact.facts,
+        "decision": UNTOLD | artifact.facts.get("decision", {}),
+        "fitted_on": artifact.facts["calibration"].get("fitted_on"),
+        "size": " x ".join(map(str, artifact.shape[1:])),
         "settings": settings,
         "summary": METHODS[name].summary if (name := settings.get("method")) in METHODS else None,
         "measured": _measured(summary, evaluation),
         "evaluation": evaluation,
         "gain": _gain(summary),
         "warning": None if summary is None else summary.metrics.get("warning"),
-        "rows": _rows(artefact, evaluation),
+        "rows": _rows(artifact, evaluation),
         "version": __version__,
         **_data(summary),
     }
@@ -111,7 +111,7 @@ def _measured(summary: RunSummary | None, evaluation: JsonObject | None) -> list
 
 
 def _gain(summary: RunSummary | None) -> str | None:
-    """Return whether the untagged images helped, if the run measured that."""
+    """Return whether the unlabeled images helped, if the run measured that."""
     if summary is None or not {"difference", "left_out"} & set(summary.metrics.get("gain", {})):
         return None
     words = str(gain_in_words(summary.metrics, advise=False))
@@ -121,21 +121,21 @@ def _gain(summary: RunSummary | None) -> str | None:
 def _data(summary: RunSummary | None) -> dict[str, object]:
     """Return how much was trained on, and how long; None where the run no longer tells."""
     if summary is None:
-        return {"labeled": None, "unlabeled": None, "learnt_from_unlabeled": False, "length": None}
+        return {"labeled": None, "unlabeled": None, "learned_from_unlabeled": False, "length": None}
     labeled = None if summary.record is None else len(summary.record.split.rows(Part.LABELED))
     return {
         "labeled": labeled,
         "unlabeled": None if summary.unlabeled is None else summary.unlabeled.size,
-        "learnt_from_unlabeled": summary.learnt_from_unlabeled,
+        "learned_from_unlabeled": summary.learned_from_unlabeled,
         "length": length(summary) if summary.log else None,
     }
 
 
-def _rows(artefact: Artefact, evaluation: JsonObject | None) -> list[dict[str, object]]:
-    metrics = [{}] * len(artefact.classes) if evaluation is None else evaluation["classes"]
+def _rows(artifact: Artifact, evaluation: JsonObject | None) -> list[dict[str, object]]:
+    metrics = [{}] * len(artifact.classes) if evaluation is None else evaluation["classes"]
     return [
         {"name": name, "cut": "never" if np.isinf(cut) else f"{cut:.4g}", **known}
-        for name, cut, known in zip(artefact.classes, artefact.thresholds.tolist(), metrics, strict=True)
+        for name, cut, known in zip(artifact.classes, artifact.thresholds.tolist(), metrics, strict=True)
     ]
 
 

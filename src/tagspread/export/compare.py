@@ -109,7 +109,7 @@ def compare(file: Path, tagger: Tagger, sample: Sample) -> Compared:
         sample: what to ask about.
     """
     ask = _session(file)
-    _, height, width = tagger.artefact.shape
+    _, height, width = tagger.artifact.shape
     by_pillow = np.stack([from_pillow(Image.fromarray(one), height, width) for one in sample.images])
     in_graph = np.concatenate([_resized(one, height, width) for one in sample.images])
     together = ask(np.ascontiguousarray(by_pillow.transpose(0, 2, 3, 1)))  # a batch of the network's own size

@@ -18,7 +18,7 @@ from tagspread.errors import TagspreadError
 from tagspread.export.card import CARD, read_evaluation, write_card
 from tagspread.export.compare import generated
 from tagspread.predict.tagger import Tagger, load
-from tagspread.run.artefact import FILE, Artefact, file_digest
+from tagspread.run.artifact import FILE, Artifact, file_digest
 from tagspread.run.config import RunConfig
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import settings_in_use
@@ -48,7 +48,7 @@ def export_hub(
         with TemporaryDirectory(prefix=".writing-", dir=target) as name:
             fresh = Path(name)
             _write(tagger, settings, fresh)
-            write_card(Path(run), tagger.artefact, settings, evaluation, target.resolve().name, fresh / CARD)
+            write_card(Path(run), tagger.artifact, settings, evaluation, target.resolve().name, fresh / CARD)
             _check_same(tagger, fresh)
             for file in FILES:
                 (fresh / file).replace(target / file)
@@ -78,23 +78,23 @@ def _settings(run: Path) -> JsonObject:
 
 
 def _write(tagger: Tagger, settings: JsonObject, fresh: Path) -> None:
-    artefact, folder = tagger.artefact, RunFolder(fresh)
-    shutil.copyfile(artefact.model, fresh / MODEL)
-    told = artefact.facts | {"model": MODEL, "sha256": {MODEL: file_digest(fresh / MODEL)}}
+    artifact, folder = tagger.artifact, RunFolder(fresh)
+    shutil.copyfile(artifact.model, fresh / MODEL)
+    told = artifact.facts | {"model": MODEL, "sha256": {MODEL: file_digest(fresh / MODEL)}}
     folder.write_json(FILE, told | {"method": Path(str(told.get("method", ""))).name})
-    folder.write_json(CONFIG, _config(artefact, settings))
+    folder.write_json(CONFIG, _config(artifact, settings))
 
 
-def _config(artefact: Artefact, settings: JsonObject) -> JsonObject:
+def _config(artifact: Artifact, settings: JsonObject) -> JsonObject:
     """Return what programs ask of a model before they load it, under the names that timm uses."""
     return {
         "library_name": "tagspread",
         "library_version": __version__,
-        "architecture": artefact.facts["backbone"],
-        "head": artefact.facts["head"],
-        "num_classes": len(artefact.classes),
-        "label_names": list(artefact.classes),
-        "input_size": list(artefact.shape),
+        "architecture": artifact.facts["backbone"],
+        "head": artifact.facts["head"],
+        "num_classes": len(artifact.classes),
+        "label_names": list(artifact.classes),
+        "input_size": list(artifact.shape),
         "settings": settings,
     }
 

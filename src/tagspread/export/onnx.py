@@ -24,7 +24,7 @@ from tagspread.export.compare import Compared, compare, find_sample
 from tagspread.export.resize import resize
 from tagspread.predict.tables import check_output, in_one_motion
 from tagspread.predict.tagger import Tagger, load
-from tagspread.run.artefact import Artefact
+from tagspread.run.artifact import Artifact
 
 FORMAT = 1  # of the metadata; raised when programs that read them would misread them
 OPSET = 18  # read by every ONNX Runtime since 1.14
@@ -36,7 +36,7 @@ class ImagesToProbabilities(nn.Module):
 
     def __init__(self, tagger: Tagger) -> None:
         super().__init__()
-        self.network, self.shape = tagger.network, tagger.artefact.shape
+        self.network, self.shape = tagger.network, tagger.artifact.shape
         for name in ("slope", "intercept"):
             self.register_buffer(name, torch.tensor(getattr(tagger.calibration, name)).float())
         self.slope: Tensor
@@ -66,7 +66,7 @@ def export_onnx(
     check_output(path, overwrite, (".onnx",))
     _check_installed()
     tagger = load(run, device="cpu")
-    sample = find_sample(Path(run), images, max(tagger.artefact.shape))
+    sample = find_sample(Path(run), images, max(tagger.artifact.shape))
     model = _graph(tagger)
     with in_one_motion(path) as opened:
         opened.write(model)
@@ -104,26 +104,26 @@ def _graph(tagger: Tagger) -> bytes:
                 verbose=False,
             )
             model = program.model_proto  # type: ignore[union-attr]
-            set_model_props(model, metadata(tagger.artefact))
+            set_model_props(model, metadata(tagger.artifact))
             return bytes(model.SerializeToString())
         except Exception as error:  # tracing and translating raise whatever they trip over
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise TagspreadError(
-                f"the network {tagger.artefact.facts['backbone']!r} cannot be written as ONNX ({reason[:200]}); use "
+                f"the network {tagger.artifact.facts['backbone']!r} cannot be written as ONNX ({reason[:200]}); use "
                 "the run itself, or a folder made with --hub."
             ) from error
 
 
-def metadata(artefact: Artefact) -> dict[str, str]:
+def metadata(artifact: Artifact) -> dict[str, str]:
     """Return what an ONNX file says about itself; each value is JSON, as ONNX keeps texts only."""
-    cuts = [None if math.isinf(cut) else cut for cut in artefact.thresholds.tolist()]
+    cuts = [None if math.isinf(cut) else cut for cut in artifact.thresholds.tolist()]
     facts = {
         "format": FORMAT,
         "tagspread": __version__,
-        "classes": list(artefact.classes),
+        "classes": list(artifact.classes),
         "thresholds": cuts,  # of the probability; null: the tag is never chosen
-        "image_size": list(artefact.shape[1:]),
-        "decision": artefact.facts.get("decision", {}),
+        "image_size": list(artifact.shape[1:]),
+        "decision": artifact.facts.get("decision", {}),
     }
     return {name: json.dumps(value, ensure_ascii=False) for name, value in facts.items()}
 

@@ -1,4 +1,4 @@
-"""``tagspread embed``: a table of features for those who go on with their own tools."""
+"""``tagspread embed``: compute embeddings (features) of images and write them to a file for other tools."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.read import options_for_run, read_table
 from tagspread.errors import Blank, TagspreadError
 from tagspread.predict.tagger import Tagger
-from tagspread.run.artefact import update_artefact
+from tagspread.run.artifact import update_artifact
 from tagspread.run.config import RunConfig
 from tagspread.run.fingerprints import digest_files
 from tagspread.run.record import CHOSEN_ON, RunRecord, chosen_on_digests, count_chosen_on
@@ -58,7 +58,7 @@ class Evaluation:
     """The figures of a tagger on some images, all in 0..1; intervals hold the figure in nine cases of ten.
 
     Attributes:
-        images: how many were looked at.
+        images: number of images evaluated.
         unreadable: files that could not be read, which are left out.
         map: mean average precision over the classes that occur.
         map_low: lower end of its interval.
@@ -145,7 +145,7 @@ def decide_on_table(
     Policy.parse(policy)
     table = read_table_for_run(tagger, labels, images, table_options)
     y = table.aligned(tagger.classes, str(labels))
-    record, digests = RunRecord.find(tagger.artefact.path), digest_files(table.paths)
+    record, digests = RunRecord.find(tagger.artifact.path), digest_files(table.paths)
     trained_on = None if record is None else record.trained_on(digests)
     if trained_on == len(table):
         raise TagspreadError(
@@ -160,7 +160,7 @@ def decide_on_table(
     )
     facts[CHOSEN_ON] = chosen_on_digests(digests[good])
     facts["decision"] |= {"trained_on": trained_on, "images": len(table)}
-    update_artefact(tagger.artefact.path, lambda before: before | facts)
+    update_artifact(tagger.artifact.path, lambda before: before | facts)
     return facts
 
 
@@ -172,7 +172,7 @@ def read_table_for_run(
 ) -> LabelTable:
     """Read a table for a run: its paths start from ``images``, by default the folder that the run was trained on."""
     if images is None:
-        config = RunConfig.find(tagger.artefact.path)
+        config = RunConfig.find(tagger.artifact.path)
         images = None if config is None else config.data.images
         if images is None or not Path(images).is_dir():
             raise TagspreadError(
@@ -184,7 +184,7 @@ def read_table_for_run(
 
 def own_table_options(tagger: Tagger) -> JsonObject:
     """Return how the run's own table was read, as far as it says so."""
-    config = RunConfig.find(tagger.artefact.path)
+    config = RunConfig.find(tagger.artifact.path)
     return {} if config is None else config.data.table_options
 
 
@@ -195,7 +195,7 @@ def own_test_part(tagger: Tagger, images: str | Path | None = None) -> tuple[Lab
         tagger: the run's.
         images: the folder of images, if it is no longer where training found it.
     """
-    return RunRecord.read(tagger.artefact.path).test_table(images)
+    return RunRecord.read(tagger.artifact.path).test_table(images)
 
 
 class Seen(NamedTuple):
@@ -210,9 +210,9 @@ UNKNOWN = Seen()
 
 def count_seen(tagger: Tagger, table: LabelTable) -> Seen:
     """Return how many of a table's images the run was trained on with their labels, or chose its thresholds on."""
-    record, digests = RunRecord.find(tagger.artefact.path), digest_files(table.paths)
+    record, digests = RunRecord.find(tagger.artifact.path), digest_files(table.paths)
     trained_on = None if record is None else record.trained_on(digests)
-    return Seen(trained_on, count_chosen_on(tagger.artefact.facts, record, digests))
+    return Seen(trained_on, count_chosen_on(tagger.artifact.facts, record, digests))
 
 
 def score_table(

@@ -1,4 +1,4 @@
-"""The user's own table, completed: what is known stays as it is, what nobody has looked at is predicted.
+"""The user's own table, completed: known labels stay as they are, unknown ones are predicted.
 
 In a wide table (a column per tag) blank cells are unknown and get 1 or 0. In a long one (a column with lists of tags)
 every row is labeled, as in training. In both, images of the folder that the table does not name get rows at the end.
@@ -81,7 +81,7 @@ def fill_table(
         images: the folder that its paths start from.
         out: a new file, of the same kind.
         overwrite: replace a file that is there; never the table itself.
-        blank: in a long table, rows with an empty list of tags are untagged, too.
+        blank: in a long table, rows with an empty list of tags are unlabeled, too.
         options: how to read the table, as ``read_table`` takes them; like the run's own, if they do not say.
         progress: called with (done, total).
         top: choose this many tags, as in :meth:`Tagger.stream`.

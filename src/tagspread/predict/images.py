@@ -1,6 +1,6 @@
 """Whatever a user calls images (files, Pillow images, arrays) as chunks of bytes of the network's size.
 
-Any number of them: a chunk is read while the network looks at the one before, and no more than a few are in memory.
+Any number of them: a chunk is read while the network runs on the one before, and no more than a few are in memory.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ from tagspread.data.modality import ImageModality
 from tagspread.errors import TagspreadError
 from tagspread.predict.images import Chunk, ImageInput, read_chunks
 from tagspread.predict.predictions import Predictions
-from tagspread.run.artefact import Artefact, load_network, read_artefact
+from tagspread.run.artifact import Artifact, load_network, read_artifact
 from tagspread.train.scoring import score
 from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import TagNet
 
-MOST_AT_A_TIME = 256  # while a GPU looks at these, the next are copied to it
+MOST_AT_A_TIME = 256  # while a GPU processes these, the next are copied to it
 
 
 class Tagger:
@@ -37,11 +37,11 @@ class Tagger:
         network: logits of uint8 images.
     """
 
-    def __init__(self, artefact: Artefact, network: TagNet, device: torch.device) -> None:
-        self.artefact, self.network, self.device = artefact, network, device
-        self.classes: tuple[str, ...] = artefact.classes
-        self.thresholds: np.ndarray = artefact.thresholds
-        self.calibration: Calibration = artefact.calibration
+    def __init__(self, artifact: Artifact, network: TagNet, device: torch.device) -> None:
+        self.artifact, self.network, self.device = artifact, network, device
+        self.classes: tuple[str, ...] = artifact.classes
+        self.thresholds: np.ndarray = artifact.thresholds
+        self.calibration: Calibration = artifact.calibration
 
     def predict(
         self,
@@ -107,9 +107,9 @@ class Tagger:
         self, images: ImageInput | Iterable[ImageInput], *, mirror: bool = False, batch: int | None = None
     ) -> Iterator[tuple[Chunk, np.ndarray]]:
         """Yield chunks of images with the network's own answers; those of unreadable images mean nothing."""
-        batch = batch or min(MOST_AT_A_TIME, ImageModality(self.artefact.shape).suitable_batch(self.device))
+        batch = batch or min(MOST_AT_A_TIME, ImageModality(self.artifact.shape).suitable_batch(self.device))
         asked: deque[tuple[Chunk, Tensor, torch.cuda.Event | None]] = deque()
-        for chunk in read_chunks(images, self.artefact.shape, batch):
+        for chunk in read_chunks(images, self.artifact.shape, batch):
             # budget 0: the images stay in memory and follow batch by batch, while the GPU works on those before
             store = TensorStore(chunk.images, self.device, budget=0)
             rows = np.arange(len(chunk.names))
@@ -147,5 +147,5 @@ def load(run: str | PathLike[str], device: str = "auto") -> Tagger:
         run: the run's folder, or what ``ts.train`` returned.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
     """
-    artefact, place = read_artefact(run), choose_device(device)
-    return Tagger(artefact, load_network(artefact, place), place)
+    artifact, place = read_artifact(run), choose_device(device)
+    return Tagger(artifact, load_network(artifact, place), place)

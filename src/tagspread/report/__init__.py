@@ -1,1 +1,1 @@
-"""One page about a run: what was learnt, how good it is, and what it looks like; reads the run and trains nothing."""
+"""One page about a run: what was learned, how good it is, and what it looks like; reads the run and trains nothing."""

@@ -66,7 +66,7 @@ def learning_charts(summary: RunSummary) -> list[TitledChart]:
         loss = Series("loss", points)
         label = f"Loss by epoch: from {points[0][1]:.4g} to {points[-1][1]:.4g}"
         chart = line_chart(label, [loss], "{:g}".format, until=until)
-        caption = f"What training makes small. It may jump where the untagged images come in.{shaded}"
+        caption = f"What training makes small. It may jump where the unlabeled images come in.{shaded}"
         charts.append(TitledChart("Loss", chart, Markup(""), caption if until else "What training makes small."))
     return charts
 
@@ -81,7 +81,7 @@ def unlabeled_charts(summary: RunSummary) -> list[TitledChart]:
         first, last = (lines[0].points[place][1] for place in (0, -1))
         label = f"Pseudo-labels by {summary.step}: {lines[0].name} from {first:,.0f} to {last:,.0f}"
         chart = line_chart(label, lines, _thousands, x_title=summary.step)
-        caption = f"Pairs of an untagged image and a tag, in each {summary.step}."
+        caption = f"Pairs of an unlabeled image and a tag, in each {summary.step}."
         charts.append(TitledChart("Pseudo-labels", chart, legend(lines), caption))
     entries = 0 if summary.unlabeled is None else summary.unlabeled.size * len(summary.classes)
     flips = _points(summary, "flips", 100 / entries) if entries else []
@@ -162,11 +162,11 @@ def class_histogram(summary: RunSummary, scored: ScoredPart | None, row: ClassRo
     if scored is not None:
         y, given = scored.part.table.y[:, k], scored.probabilities[:, k]
         heaps = [Heap("labeled with the tag", given[y == 1], "one"), Heap("labeled without it", given[y == 0], "two")]
-    if summary.unlabeled is not None and summary.artefact is not None:
+    if summary.unlabeled is not None and summary.artifact is not None:
         one = slice(k, k + 1)
-        calibration = Calibration(summary.artefact.calibration.slope[one], summary.artefact.calibration.intercept[one])
+        calibration = Calibration(summary.artifact.calibration.slope[one], summary.artifact.calibration.intercept[one])
         probabilities = np.asarray(calibration.probabilities(summary.unlabeled.scores[:, one])).ravel()
-        heaps.append(Heap("untagged", probabilities, "three"))
+        heaps.append(Heap("unlabeled", probabilities, "three"))
     if not heaps:
         return None
     cut = "never chosen" if row.threshold is None else f"threshold {row.threshold:.3f}"
@@ -185,7 +185,7 @@ def reliability_charts(summary: RunSummary, scored: ScoredPart | None) -> list[T
         charts.append(
             _reliability("As the tagger answers now", [("observed", "one", "circle", scored.reliability)], caption)
         )
-    facts: JsonObject = {} if summary.artefact is None else summary.artefact.facts["calibration"]
+    facts: JsonObject = {} if summary.artifact is None else summary.artifact.facts["calibration"]
     if shown := facts.get("reliability"):
         before, after = (_reliability_from(shown[when]) for when in ("before", "after"))
         caption = (

@@ -61,7 +61,7 @@ def class_rows(summary: RunSummary, trained: np.ndarray | None, scored: ScoredPa
         trained: labels that were trained on, images x classes.
         scored: what the tagger says of labeled images; its figures count only if they were not trained on.
     """
-    if summary.artefact is None:
+    if summary.artifact is None:
         return []
     counts = None if trained is None else class_counts(trained)
     unlabeled = summary.unlabeled if summary.unlabeled is not None and summary.unlabeled.size else None
@@ -72,7 +72,7 @@ def class_rows(summary: RunSummary, trained: np.ndarray | None, scored: ScoredPa
         if positives is not None and known:
             low, high = proportion_interval([positives], known, CONFIDENCE)
             ends = (float(low[0]), float(high[0]))
-        cut = float(summary.artefact.thresholds[k])
+        cut = float(summary.artifact.thresholds[k])
         rows.append(
             ClassRow(
                 place=k,

@@ -29,12 +29,12 @@ from tagspread.report.labeled import find_labeled
 from tagspread.report.scored import GROUPS, UNSURE, Example, ScoredPart, examples, score_part
 from tagspread.report.sentences import hundredths, length, notes, sentences, setting, tiles
 from tagspread.report.summary import Missing, RunSummary, summarize_run
-from tagspread.run.artefact import check_weights
+from tagspread.run.artifact import check_weights
 from tagspread.train.config import settings_in_use
 from tagspread.wording import counted
 
 NAME = "report.html"
-MOST_CLASSES = 100  # that are looked at closely: all their drawings and images should fit into one mail
+MOST_CLASSES = 100  # that are shown in detail: all their charts and images should fit into one mail
 
 
 class Written(NamedTuple):
@@ -50,7 +50,7 @@ class Panel(NamedTuple):
     row: ClassRow
     histogram: Markup | None
     groups: list[tuple[str, str, list[Example]]]
-    untagged: bool  # whether the histogram shows the unlabeled set, too
+    unlabeled: bool  # whether the histogram shows the unlabeled set, too
 
 
 def write_report(
@@ -77,15 +77,15 @@ def write_report(
         show_images: let the tagger look at images and show some; else only what the folder tells by itself.
         device: where the tagger runs.
         overwrite: replace a file that is at ``out``.
-        progress: called with (done, total) while images are looked at.
+        progress: called with (done, total) while images are scored.
     """
     summary = summarize_run(run)
-    if summary.artefact is not None:
-        check_weights(summary.artefact)  # a page about another network than the one that is there would be a lie
+    if summary.artifact is not None:
+        check_weights(summary.artifact)  # a page about another network than the one that is there would be a lie
     file = summary.path / NAME if out is None else Path(out)
     if out is not None:
         check_output(file, overwrite, (".html",))
-    if labels is not None and not (show_images and summary.artefact):
+    if labels is not None and not (show_images and summary.artifact):
         raise TagspreadError(
             "@labels names images to look at, which needs a finished run, and no @show_images.",
             labels=...,
@@ -129,11 +129,11 @@ def _content(summary: RunSummary, scored: ScoredPart | None, trained_y: np.ndarr
         "used_unlabeled": summary.unlabeled is not None,
         "judged_on": None if scored is None else f"{scored.evaluation.images:,} {scored.part.words}",
         "reliability": reliability_charts(summary, scored),
-        "fitted": summary.artefact is not None and bool(summary.artefact.facts["calibration"].get("fitted_on")),
+        "fitted": summary.artifact is not None and bool(summary.artifact.facts["calibration"].get("fitted_on")),
         "rows": rows,
         "panels": (panels := _panels(summary, scored, rows)),
         "linked": {panel.row.place for panel in panels},
-        "decision": {} if summary.artefact is None else summary.artefact.facts.get("decision", {}),
+        "decision": {} if summary.artifact is None else summary.artifact.facts.get("decision", {}),
         "settings": [(name, setting(value)) for name, value in settings_in_use(summary.settings).items()],
         "data": [(name, setting(value)) for name, value in summary.data.to_dict().items()],
         "version": __version__,
@@ -151,7 +151,7 @@ def _byline(summary: RunSummary) -> str:
 
 
 def _panels(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[Panel]:
-    if summary.artefact is None or (scored is None and summary.unlabeled is None):
+    if summary.artifact is None or (scored is None and summary.unlabeled is None):
         return []
     known = rows if scored is None else sorted(rows, key=lambda row: -scored.evaluation.classes[row.place].positives)
     shown = sorted(known[:MOST_CLASSES], key=lambda row: row.place)
@@ -160,7 +160,7 @@ def _panels(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[Class
         summary.missing.append(Missing("A closer look at the other tags", why))
     images = {}
     if scored is not None:
-        images = examples(scored, summary.artefact.thresholds, [row.place for row in shown])
+        images = examples(scored, summary.artifact.thresholds, [row.place for row in shown])
     panels = []
     for row in shown:
         groups = [(*_title(name, group), group) for name, group in images.get(row.place, {}).items()]

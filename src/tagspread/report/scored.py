@@ -1,4 +1,4 @@
-"""The tagger looks at the labeled images: its probabilities, its figures, and the images worth showing."""
+"""Score the labeled images: probabilities, metrics, and the images worth showing."""
 
 from __future__ import annotations
 

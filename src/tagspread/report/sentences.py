@@ -80,11 +80,11 @@ def tiles(summary: RunSummary, scored: ScoredPart | None, trained: int | None) -
         found.append(Tile(f"{hundredths(shares['OP'], 0)}\u00a0%", "precision", "of the tags it gives are right"))
         found.append(Tile(f"{hundredths(shares['OR'], 0)}\u00a0%", "recall", "of the tags that are there are given"))
     if trained is not None:
-        found.append(Tile(f"{trained:,}", "labeled", "images with tags were learnt from"))
+        found.append(Tile(f"{trained:,}", "labeled", "images with tags were learned from"))
     if summary.unlabeled is not None:
         tried = "images were tried; the model that is kept is without"
-        remark = "images were learnt from as well" if summary.learnt_from_unlabeled else tried
-        found.append(Tile(f"{summary.unlabeled.size:,}", "untagged", remark))
+        remark = "images were learned from as well" if summary.learned_from_unlabeled else tried
+        found.append(Tile(f"{summary.unlabeled.size:,}", "unlabeled", remark))
     return found
 
 
@@ -172,7 +172,7 @@ def notes(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[ClassRo
         said += _about_images(summary, scored)
     if few := [row.name for row in rows if row.labeled is not None and row.labeled < FEW]:
         said.append(f"Fewer than {FEW} labeled images carry {_names(few)}: expect little there, and tag a few more.")
-    decision = {} if summary.artefact is None else summary.artefact.facts.get("decision", {})
+    decision = {} if summary.artifact is None else summary.artifact.facts.get("decision", {})
     if pooled := decision.get("classes_with_pooled_threshold"):
         said.append(f"Too few examples for a threshold of their own, so they share one: {_names(pooled)}.")
     if never := decision.get("classes_never_chosen"):

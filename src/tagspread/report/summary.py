@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
-from tagspread.run.artefact import FILE, Artefact, read_artefact
+from tagspread.run.artifact import FILE, Artifact, read_artifact
 from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
 from tagspread.run.record import RunRecord
@@ -31,7 +31,7 @@ class Missing(NamedTuple):
 
 @dataclass(frozen=True)
 class Unlabeled:
-    """What the untagged images were last taken for.
+    """What the unlabeled images were last taken for.
 
     Attributes:
         size: how many there are.
@@ -60,7 +60,7 @@ class RunSummary:
         record: which image was used for what; None if the run does not say.
         log: a line of figures per epoch, or per round of fitting the head.
         metrics: the figures at the end; empty if training has not finished.
-        artefact: tags, thresholds and calibration; None if training has not finished.
+        artifact: tags, thresholds and calibration; None if training has not finished.
         unlabeled: what the unlabeled set was labeled with; None if that is not known.
         missing: what is not known, and why.
     """
@@ -71,7 +71,7 @@ class RunSummary:
     data: DataSource
     log: list[JsonObject]
     metrics: JsonObject
-    artefact: Artefact | None
+    artifact: Artifact | None
     unlabeled: Unlabeled | None
     record: RunRecord | None = None
     missing: list[Missing] = field(default_factory=list)
@@ -82,14 +82,14 @@ class RunSummary:
         return "round" if self.settings.get("mode") == "head" else "epoch"
 
     @property
-    def learnt_from_unlabeled(self) -> bool:
-        """Whether the untagged images had a part in the model that is kept."""
+    def learned_from_unlabeled(self) -> bool:
+        """Whether the unlabeled images had a part in the model that is kept."""
         return self.unlabeled is not None and self.metrics.get("network") != "labeled_only"
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The tags; none while it is not known what was trained."""
-        return () if self.artefact is None else self.artefact.classes
+        return () if self.artifact is None else self.artifact.classes
 
 
 def summarize_run(run: str | Path) -> RunSummary:
@@ -101,15 +101,15 @@ def summarize_run(run: str | Path) -> RunSummary:
     finished = any((folder.path / name).exists() for name in (FILE, "metrics.json"))
     if not finished:
         missing.append(Missing("Everything about single tags", f"the run has no {FILE}: training has not finished"))
-    artefact = read_artefact(folder.path) if finished else None
+    artifact = read_artifact(folder.path) if finished else None
     unlabeled = None
-    if artefact is not None:
+    if artifact is not None:
         try:
-            unlabeled = _read_unlabeled(folder.checkpoint, len(artefact.classes))
+            unlabeled = _read_unlabeled(folder.checkpoint, len(artifact.classes))
         except TagspreadError as error:
-            missing.append(Missing("What the untagged images were taken for", str(error)))
+            missing.append(Missing("What the unlabeled images were taken for", str(error)))
     record = RunRecord.find(folder.path)
-    if artefact is not None and record is not None and record.split.classes != artefact.classes:
+    if artifact is not None and record is not None and record.split.classes != artifact.classes:
         raise TagspreadError(
             f"{folder.path / SPLIT} has other classes than {FILE}; one of them was changed: put it back."
         )
@@ -122,7 +122,7 @@ def summarize_run(run: str | Path) -> RunSummary:
         config.data,
         log,
         metrics,
-        artefact,
+        artifact,
         unlabeled,
         record,
         missing,

@@ -1,4 +1,4 @@
-"""Everything to go on from: one safetensors file, replaced in one motion: a kill at any moment leaves a good one.
+"""Checkpoints: all state needed to resume, in one safetensors file that is replaced atomically.
 
 Tensors are stored by name; what is not a tensor travels as JSON in the file's header. No pickle, no code.
 """

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tagspread.data.images.store import Store
-from tagspread.run.artefact import file_digest
+from tagspread.run.artifact import file_digest
 
 DIGITS = 16
 NONE = b""  # the digest of what cannot be read

@@ -60,7 +60,7 @@ class RunFolder:
                 raise TagspreadError(f"{self.path} holds files that are not of a run; give a new or empty folder.")
             if not overwrite:
                 raise TagspreadError(
-                    f"{self.path} holds another run; go on with it (@resume), replace it (@overwrite) or give another "
+                    f"{self.path} holds another run; resume it (@resume), replace it (@overwrite) or give another "
                     "folder.",
                     resume=self._resume,
                     overwrite=True,
@@ -105,7 +105,9 @@ class RunFolder:
             (self.path / PREVIOUS).mkdir(exist_ok=True)
         for name in OURS:
             file = self.path / name
-            if finished and file.exists() and "/" not in name:  # a checkpoint is large, and nobody goes on from it
+            if (
+                finished and file.exists() and "/" not in name
+            ):  # a checkpoint is large, and a finished run is not resumed
                 file.replace(self.path / PREVIOUS / name)
             file.unlink(missing_ok=True)
 
@@ -169,6 +171,6 @@ class RunFolder:
 
     def _not_written(self, name: str, error: Exception) -> TagspreadError:
         return TagspreadError(
-            f"{self.path / name} could not be written ({error}); make room, then go on with @resume.",
+            f"{self.path / name} could not be written ({error}); make room, then continue with @resume.",
             resume=self._resume,
         )

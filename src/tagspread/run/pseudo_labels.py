@@ -125,7 +125,7 @@ def _why_none(run: RunFolder) -> str:
     if gain is not None and "left_out" not in gain:
         return "it has gone since the run wrote it; copy it there"
     why = f", as {gain['left_out']}" if gain else ""
-    return f"this run made no use of the untagged images{why}"
+    return f"this run made no use of the unlabeled images{why}"
 
 
 def _read(file: Path, lines: Iterator[list[str]]) -> list[PseudoLabeledImage]:

@@ -1,4 +1,4 @@
-"""What is to be learnt: items in a store, what is known of them, and which of them serve for what."""
+"""What is to be learned: items in a store, what is known of them, and which of them serve for what."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Dataset:
         return [_recorded_name(str(file.absolute()), root) for file in self.files]
 
     def check_trainable(self, needs_unlabeled: bool) -> list[str]:
-        """Raise if nothing can be learnt; return what a person should know before it starts."""
+        """Raise if nothing can be learned; return what a person should know before it starts."""
         known = self.y[self.labeled] >= 0
         if not known.any():
             raise TagspreadError(
@@ -117,7 +117,7 @@ class Dataset:
         if missing := [name for name, count in zip(self.classes, positives, strict=True) if not count]:
             verb = "has" if len(missing) == 1 else "have"
             notes.append(
-                f"{_listed(missing)} {verb} no labeled image, so cannot be learnt and will get no pseudo-positives; "
+                f"{_listed(missing)} {verb} no labeled image, so cannot be learned and will get no pseudo-positives; "
                 "tag at least a few."
             )
         if (n := len(self.labeled)) < (q := len(self.classes)):

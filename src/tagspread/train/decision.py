@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tagspread.core.calibration import Calibration, Reliability, crossfitted, fit_calibration, reliability
 from tagspread.core.decision import Decision, choose_thresholds, decide
-from tagspread.run.artefact import artefact_facts
+from tagspread.run.artifact import artifact_facts
 from tagspread.run.record import CHOSEN_ON, chosen_on_part
 from tagspread.run.split import Part
 from tagspread.train.config import TrainConfig
@@ -44,7 +44,7 @@ def facts_of_run(
         model: the file with its weights, already written.
         logits_of: its logits of some rows of the dataset.
     """
-    facts = artefact_facts(dataset.classes, config.to_dict(), network, dataset.store.shape, model)
+    facts = artifact_facts(dataset.classes, config.to_dict(), network, dataset.store.shape, model)
     return facts | decide_for_run(dataset, logits_of, config.method_options.get("priors"))
 
 

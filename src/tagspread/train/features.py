@@ -176,7 +176,7 @@ def on_features(experiment: Experiment, folder: Path, watcher: Watcher) -> tuple
     if config.mode == "head":
         featured, views = extractor.featured_with_views(dataset, mirror=config.flip)
         seconds = time.perf_counter() - began
-        watcher.note(f"looked at {len(dataset.store):,} images in {seconds:.1f} s; kept in {folder}")
+        watcher.note(f"computed features of {len(dataset.store):,} images in {seconds:.1f} s; kept in {folder}")
     else:
         featured = extractor.featured(dataset)
         if isinstance(head := network.head, DualRelation):

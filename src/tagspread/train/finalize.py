@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from tagspread.core.bootstrap import count_rare_classes
 from tagspread.core.metrics import mean_average_precision, mean_average_precision_interval
 from tagspread.data.tables.read import PSEUDO_LABEL_COLUMNS
-from tagspread.run.artefact import is_whole
+from tagspread.run.artifact import is_whole
 from tagspread.run.folder import RunFolder
 from tagspread.run.pseudo_labels import FILE as PSEUDO_LABELS
 from tagspread.run.pseudo_labels import pseudo_label_rows
@@ -149,8 +149,8 @@ def _measure(scores: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:
 def _write_pseudo_labels(dataset: Dataset, pseudo_labels: PseudoLabels, folder: RunFolder, images: str | None) -> None:
     """Write down what the unlabeled set was last trained on."""
     above = "" if images is None else f"{images}/"
-    untagged = ~np.isin(dataset.unlabeled, dataset.apart)  # some methods set labeled images apart, in the unlabeled set
-    names = [dataset.name(int(row)).removeprefix(above) for row in dataset.unlabeled[untagged]]
+    kept = ~np.isin(dataset.unlabeled, dataset.apart)  # some methods set labeled images apart, in the unlabeled set
+    names = [dataset.name(int(row)).removeprefix(above) for row in dataset.unlabeled[kept]]
     arrays = (pseudo_labels.targets.labels, pseudo_labels.scores, pseudo_labels.flips)
-    lines = pseudo_label_rows(names, dataset.classes, *(tensor.float().cpu().numpy()[untagged] for tensor in arrays))
+    lines = pseudo_label_rows(names, dataset.classes, *(tensor.float().cpu().numpy()[kept] for tensor in arrays))
     folder.write_csv(PSEUDO_LABELS, PSEUDO_LABEL_COLUMNS, lines)

@@ -1,4 +1,4 @@
-"""Did the untagged images help? What labels alone had made of the network is kept, compared, and put into words.
+"""Did the unlabeled images help? What labels alone had made of the network is kept, compared, and put into words.
 
 The labeled-only model is what the run had before it used the unlabeled set: the student at the end of the warm-up or,
 where the head is fitted instead, a linear head fitted on the labeled images alone. The main stage also trains longer
@@ -40,7 +40,7 @@ def measure_gain(dataset: Dataset, with_unlabeled: Logits, without: Logits, star
     """Return what ``metrics.json`` says about the labeled-only model and about the gain over it.
 
     Args:
-        dataset: what was learnt; measured is on its held-out part, or on the test part if nothing was held out.
+        dataset: what was learned; measured is on its held-out part, or on the test part if nothing was held out.
         with_unlabeled: logits of rows by the model that used the unlabeled set.
         without: the same by the one that had labels alone.
         start: how the run started, which tells what that one is.
@@ -73,16 +73,16 @@ def gain_in_words(metrics: JsonObject, *, advise: bool = True) -> str | None:
     >>> gain = {"difference": 0.06, "interval_90": (0.048, 0.071), "part": "test", "images": 500}
     >>> words = gain_in_words({"network": "ema", "labeled_only": labeled_only, "gain": gain})
     >>> print(*words.split(", "), sep=",\n")
-    the untagged images helped: mAP 75.0 against 69.0 without them (the network after the warm-up),
+    the unlabeled images helped: mAP 75.0 against 69.0 without them (the network after the warm-up),
     a gain of 6.0 points on 500 test images (90 % interval 4.8 to 7.1)
     """
     gain = metrics.get("gain")
     if gain is None:
         return None
     if "left_out" in gain:
-        return f"the untagged images were left out: {gain['left_out']}"
+        return f"the unlabeled images were left out: {gain['left_out']}"
     if "not_measured" in gain:
-        return f"whether the untagged images helped is not known: {gain['not_measured']}"
+        return f"whether the unlabeled images helped is not known: {gain['not_measured']}"
     words = _compared(metrics["labeled_only"], gain)
     if metrics["network"] == "labeled_only":
         return f"{words}; the model without them is the one that is kept"
@@ -101,12 +101,12 @@ def _compared(labeled_only: JsonObject, gain: JsonObject) -> str:
     interval = f"90 % interval {points(low)} to {points(high)}"
     if points(difference) == "0.0":
         return (
-            f"the untagged images made no difference: mAP {before:.1f} with and without them "
+            f"the unlabeled images made no difference: mAP {before:.1f} with and without them "
             f"({labeled_only['what']}), {where} ({interval} points)"
         )
     verdict = "helped" if low > 0 else "hurt" if high < 0 else "made no difference that can be told"
     return (
-        f"the untagged images {verdict}: mAP {after:.1f} against {before:.1f} without "
+        f"the unlabeled images {verdict}: mAP {after:.1f} against {before:.1f} without "
         f"them ({labeled_only['what']}), a {'gain' if difference > 0 else 'loss'} of {points(abs(difference))} "
         f"points {where} ({interval})"
     )

@@ -61,7 +61,7 @@ class Step:
     def _capture(self, *batch: Tensor) -> bool:
         """Record forward and backward on memory of their own; the student is left as it was found.
 
-        Return False for a network that cannot be recorded, such as one that looks at its own values on the way.
+        Return False for a network that cannot be recorded, such as one whose control flow depends on its values.
         """
         self._inputs = [given.clone() for given in batch]
         changing = [*self.student.buffers(), *self._touched]

@@ -15,7 +15,7 @@ from tagspread._version import __version__
 from tagspread.errors import Blank, TagspreadError
 from tagspread.linear.rounds import Settings
 from tagspread.progress import Watcher
-from tagspread.run.artefact import is_whole
+from tagspread.run.artifact import is_whole
 from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
 from tagspread.run.split import has_split, write_split

@@ -44,7 +44,7 @@ def as_dict(table, images):
 def test_json(tmp_path, images):
     tasks = [
         task("/data/local-files/?d=a%20b.jpg", ["sea", "sand"]),
-        task("/data/local-files/?d=photos/sub/a%20b.jpg", []),  # looked at: nothing is on it
+        task("/data/local-files/?d=photos/sub/a%20b.jpg", []),  # annotated: nothing is on it
         task("https://example.com/images/c.jpg?x=1", ["sea"], None),  # the second was skipped
         task("/data/upload/3/0a1b2c3d-d.jpg"),  # nobody looked
     ]
@@ -165,5 +165,5 @@ def test_a_table_that_only_looks_a_little_alike_is_read_as_ever(tmp_path, images
 
 def test_the_pseudo_labels_of_a_run_is_no_table_of_labels(tmp_path, images):
     (tmp_path / "pseudo_labels.csv").write_text("image,tag,target,score,rank,flips\nc.jpg,sea,1,0.9,1,0\n")
-    with pytest.raises(ValueError, match="took its untagged images for, not labels that a person gave"):
+    with pytest.raises(ValueError, match="took its unlabeled images for, not labels that a person gave"):
         read_table(tmp_path / "pseudo_labels.csv", images, ignore="all")

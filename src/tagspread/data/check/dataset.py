@@ -30,7 +30,7 @@ def check_dataset(
     """Read every image and every label once, and report all findings together.
 
     Args:
-        images: the folder of images, tagged and untagged.
+        images: the folder of images, tagged and unlabeled.
         labels: tags of some of them; None if they cannot be read: then only the images are checked.
         test: tags of those to evaluate on.
         near: images whose 64-bit fingerprints differ by at most so many bits, and whose colors agree, count as the

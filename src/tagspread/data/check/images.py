@@ -199,7 +199,7 @@ COPIES = {
     "test_in_unlabeled": (
         "warning",
         "Test images with a copy in the unlabeled set",
-        "the tagger trains on them, if untagged.",
+        "the tagger trains on them, if unlabeled.",
     ),
 }
 

@@ -59,7 +59,7 @@ def check_labels(
 
 def _check_counts(facts: tuple[ClassFacts, ...]) -> Iterator[Finding]:
     kinds: dict[tuple[str, str, str], Callable[[ClassFacts], bool]] = {
-        ("never_seen", "Tags without a labeled image", "they cannot be learnt."): lambda f: not f.positives,
+        ("never_seen", "Tags without a labeled image", "they cannot be learned."): lambda f: not f.positives,
         (
             "hardly_seen",
             f"Tags with {FEW} labeled images or fewer",
@@ -68,7 +68,7 @@ def _check_counts(facts: tuple[ClassFacts, ...]) -> Iterator[Finding]:
         (
             "always_there",
             "Tags on every image where they are known",
-            "without a image that lacks them, they cannot be learnt.",
+            "without a image that lacks them, they cannot be learned.",
         ): lambda f: f.known > 1 and f.positives == f.known,
     }
     for (kind, what, advice), applies in kinds.items():

@@ -21,7 +21,9 @@ def find_images(folder: str | Path) -> list[Path]:
         raise TagspreadError(f"{top} is no folder; give the folder with the images.")
     images: list[Path] = []
     for where, folders, names in os.walk(top):
-        folders[:] = [name for name in folders if not name.startswith(".")]  # os.walk goes on with what is left
+        folders[:] = [
+            name for name in folders if not name.startswith(".")
+        ]  # os.walk descends into the remaining folders
         images += [
             Path(where) / name for name in names if Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
         ]

@@ -1,4 +1,4 @@
-"""Labels: which image carries which tags, and what nobody has looked at."""
+"""Label tables: which image carries which tags, and which labels are unknown."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LabelTable:
             )
         if y.dtype.kind not in "biuf":
             raise TagspreadError(f"y holds {y.dtype}; give numbers: 1, 0 or -1 (unknown).")
-        # the extremes first: looking at each value takes as much memory again
+        # check the extremes first: checking each value doubles the memory
         if y.size and y.dtype.kind != "b" and (y.dtype.kind == "f" or y.min() < -1 or y.max() > 1):
             wrong = np.argwhere((y != 1) & (y != 0) & (y != -1))
             if len(wrong):

@@ -111,7 +111,7 @@ def _read_delimited(file: Path, folder: Path, options: TableOptions) -> LabelTab
         return label_studio.read_rows(file, folder, header, lines, options)
     if tuple(header) == PSEUDO_LABEL_COLUMNS:
         raise TagspreadError(
-            f"{file} is what a run took its untagged images for, not labels that a person gave; correct it in "
+            f"{file} is what a run took its unlabeled images for, not labels that a person gave; correct it in "
             "Label Studio (tagspread pseudo-labels RUN --label-studio FILE) and give the file that comes back."
         )
     sample = list(islice(lines, SAMPLE))

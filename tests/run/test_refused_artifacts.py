@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import tagspread.cli
 from tagspread.cli import app
 from tagspread.errors import TagspreadError
-from tagspread.run.artefact import FORMAT, file_digest
+from tagspread.run.artifact import FORMAT, file_digest
 
 
 def change_facts(**changes):

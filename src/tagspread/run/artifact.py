@@ -33,7 +33,7 @@ LARGEST = 2**14  # pixels along a side that anybody could have trained with
 
 
 @dataclass(frozen=True)
-class Artefact:
+class Artifact:
     """A run's ``labels.json``, checked."""
 
     path: Path
@@ -45,7 +45,7 @@ class Artefact:
     model: Path
 
 
-def artefact_facts(
+def artifact_facts(
     classes: tuple[str, ...], settings: dict[str, Any], network: TagNet, shape: tuple[int, ...], model: Path
 ) -> dict[str, Any]:
     """Return what ``labels.json`` says about the network itself; thresholds and calibration are put beside it."""
@@ -79,7 +79,7 @@ def _names_digest(names: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()
 
 
-def read_artefact(run: str | PathLike[str]) -> Artefact:
+def read_artifact(run: str | PathLike[str]) -> Artifact:
     """Read and check the ``labels.json`` of a run; the weights are checked when they are loaded."""
     path = Path(run)
     facts = _read(path)
@@ -112,7 +112,7 @@ def read_artefact(run: str | PathLike[str]) -> Artefact:
             f"the classes in {path / FILE} are not those that training wrote, which the weights know by their place; "
             "put the file back, and rename tags in what predict writes."
         )
-    return Artefact(path, facts, classes, thresholds, Calibration(slope, intercept), (channels, height, width), model)
+    return Artifact(path, facts, classes, thresholds, Calibration(slope, intercept), (channels, height, width), model)
 
 
 def check_resumable(run: str | Path) -> None:
@@ -163,69 +163,69 @@ def _lacks_file(run: RunFolder) -> TagspreadError:
 def is_whole(run: str | Path) -> bool:
     """Say whether a run has a tagger that nothing is wrong with, as far as can be told without loading it."""
     try:
-        check_weights(read_artefact(run))
+        check_weights(read_artifact(run))
     except TagspreadError:
         return False
     return True
 
 
-def load_network(artefact: Artefact, device: torch.device) -> TagNet:
+def load_network(artifact: Artifact, device: torch.device) -> TagNet:
     """Return the run's network with its weights, ready to answer."""
-    tensors = _tensors(artefact)
-    facts = artefact.facts
+    tensors = _tensors(artifact)
+    facts = artifact.facts
     try:
         # scale and shift come with the weights, so what is built here need not know them
         network = build_network(
-            facts["backbone"], len(artefact.classes), weights="none", head=facts["head"], normalize="none"
+            facts["backbone"], len(artifact.classes), weights="none", head=facts["head"], normalize="none"
         )
         if facts["method"] in METHODS:  # a name from our own list, never a file
             network = get_method(facts["method"], **facts["method_options"]).network(network)
     except (KeyError, TypeError):
-        raise TagspreadError(f"{artefact.path / FILE} is damaged: it does not say which network it is of.") from None
-    _check_fits(artefact, network, tensors)
+        raise TagspreadError(f"{artifact.path / FILE} is damaged: it does not say which network it is of.") from None
+    _check_fits(artifact, network, tensors)
     network.load_state_dict(tensors)
     return network.to(device).eval().requires_grad_(False)
 
 
-def check_weights(artefact: Artefact) -> None:
+def check_weights(artifact: Artifact) -> None:
     """Raise unless the weights are there, and are the bytes that training wrote."""
-    model = artefact.model
+    model = artifact.model
     if not model.is_file():
-        raise TagspreadError(f"{artefact.path} has no {model.name}, the weights that its {FILE} names; copy it there.")
-    stated = artefact.facts.get("sha256", {})
+        raise TagspreadError(f"{artifact.path} has no {model.name}, the weights that its {FILE} names; copy it there.")
+    stated = artifact.facts.get("sha256", {})
     if not isinstance(stated, dict) or stated.get(model.name) != file_digest(model):
         raise TagspreadError(
             f"{model} is not the file that training wrote (its SHA-256 differs from {FILE}); copy it anew."
         )
 
 
-def _tensors(artefact: Artefact) -> dict[str, torch.Tensor]:
-    check_weights(artefact)
+def _tensors(artifact: Artifact) -> dict[str, torch.Tensor]:
+    check_weights(artifact)
     try:
-        return load_file(artefact.model)
+        return load_file(artifact.model)
     except (OSError, SafetensorError) as error:
-        raise TagspreadError(f"{artefact.model} cannot be read ({error}).") from None
+        raise TagspreadError(f"{artifact.model} cannot be read ({error}).") from None
 
 
-def _check_fits(artefact: Artefact, network: TagNet, tensors: dict[str, torch.Tensor]) -> None:
+def _check_fits(artifact: Artifact, network: TagNet, tensors: dict[str, torch.Tensor]) -> None:
     ours = network.state_dict()
     outputs = [key for key in ours if key in tensors and key.startswith("head.") and key.endswith("bias")]
     for key in outputs:
-        if ours[key].shape != tensors[key].shape and ours[key].shape == (len(artefact.classes),):
+        if ours[key].shape != tensors[key].shape and ours[key].shape == (len(artifact.classes),):
             raise TagspreadError(
-                f"{artefact.path / FILE} has {len(artefact.classes)} classes but the network answers for "
+                f"{artifact.path / FILE} has {len(artifact.classes)} classes but the network answers for "
                 f"{len(tensors[key])}; the list of classes was changed. Put the file back."
             )
     odd = [key for key in {**ours, **tensors} if key not in ours or key not in tensors]
     odd += [key for key in ours if key in tensors and ours[key].shape != tensors[key].shape]
     if odd:
         raise TagspreadError(
-            f"{artefact.model} does not fit the network {artefact.facts['backbone']!r} (such as {odd[0]!r}); if a "
+            f"{artifact.model} does not fit the network {artifact.facts['backbone']!r} (such as {odd[0]!r}); if a "
             "method of your own made it, such networks cannot be loaded without its code."
         )
 
 
-def update_artefact(run: str | Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def update_artifact(run: str | Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Replace ``labels.json`` by what ``change`` makes of it, in one motion."""
-    artefact = read_artefact(run)
-    RunFolder(artefact.path).write_json(FILE, change(artefact.facts))
+    artifact = read_artifact(run)
+    RunFolder(artifact.path).write_json(FILE, change(artifact.facts))

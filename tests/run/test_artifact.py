@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import tagspread as ts
-from tagspread.run.artefact import FORMAT, file_digest, read_artefact
+from tagspread.run.artifact import FORMAT, file_digest, read_artifact
 
 
 @pytest.fixture
@@ -188,4 +188,4 @@ def test_every_kind_of_network_loads(method, drawn, tmp_path):
 
 def test_never_is_null_in_the_file(copy):
     path = copy(thresholds=lambda cuts: [None, *cuts[1:]])
-    assert read_artefact(path).thresholds[0] == np.inf
+    assert read_artifact(path).thresholds[0] == np.inf
