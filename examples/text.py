@@ -31,18 +31,18 @@ def make_texts(count: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
 
 
 def main() -> None:
-    """Train without and with the untagged texts, and compare on texts that neither has seen."""
+    """Train without and with the unlabeled texts, and compare on texts that neither has seen."""
     texts, y = make_texts(1200)
     test_texts, test_y = make_texts(1000, seed=1)
     given = y.copy()
-    given[60:] = -1  # a row of -1 is untagged
+    given[60:] = -1  # a row of -1 is unlabeled
 
-    for name, method in (("tagged texts alone", "bce"), ("with the untagged ones", "cap")):
+    for name, method in (("labeled texts alone", "bce"), ("with the unlabeled texts", "cap")):
         model = make_pipeline(TfidfVectorizer(sublinear_tf=True), ts.TagSpreadClassifier(method)).fit(texts, given)
         print(f"{name}: mAP {100 * model.score(test_texts, test_y):.1f}")
 
     tagger = model[-1]
-    print(f"chosen: {tagger.settings_.method}, an untagged text weighs {tagger.unlabeled_weight_:g}")
+    print(f"chosen: {tagger.settings_.method}, an unlabeled text weighs {tagger.unlabeled_weight_:g}")
     for text, tags in zip(test_texts[:3], model.predict(test_texts[:3]), strict=True):
         print([TOPICS[k] for k in np.flatnonzero(tags)], "<-", text[:60], "...")
 
