@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test format bench-core bench-data clean
+.PHONY: setup demo test format docs docs-serve images notebooks dist bench-core bench-data clean
 
 setup: $(READY)
 
@@ -13,7 +13,7 @@ $(READY): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing tagspread and its tools into .venv (a few minutes the first time) ..."
 	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --editable '.[dev,docs]'
 	@touch $@
 
 demo: setup
@@ -31,6 +31,26 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# the site, offline and strict: a broken link is an error
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open it with: $(BIN)/python -m http.server --directory site"
+
+docs-serve: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+images: setup
+	$(BIN)/python docs/images/make_images.py
+
+notebooks: setup
+	$(BIN)/python docs/notebooks/execute.py
+
+# wheel and source distribution; the wheel is then tried in a fresh environment, see tools/try_wheel.py
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python tools/try_wheel.py dist/*.whl
+
 bench-data: setup
 	$(BIN)/python benchmarks/data.py
 
@@ -38,4 +58,4 @@ bench-core: setup
 	$(BIN)/python benchmarks/core.py
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv site dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -37,7 +37,7 @@ def main() -> None:
     given = y.copy()
     given[60:] = -1  # a row of -1 is unlabeled
 
-    for name, method in (("tagged texts alone", "bce"), ("with the unlabeled ones", "cap")):
+    for name, method in (("labeled texts alone", "bce"), ("with the unlabeled texts", "cap")):
         model = make_pipeline(TfidfVectorizer(sublinear_tf=True), ts.TagSpreadClassifier(method)).fit(texts, given)
         print(f"{name}: mAP {100 * model.score(test_texts, test_y):.1f}")
 

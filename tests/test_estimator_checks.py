@@ -1,4 +1,4 @@
-"""TagSpreadClassifier under scikit-learn's checks: which it fails, and why (docs/estimator.md lists them)."""
+"""TagSpreadClassifier under scikit-learn's checks: which it fails, and why (docs/guides/features.md lists them)."""
 
 import warnings
 from pathlib import Path
@@ -58,5 +58,5 @@ def test_what_the_labels_hid_from_the_checks_is_checked():
 
 
 def test_the_page_lists_what_fails():
-    page = (Path(__file__).parents[1] / "docs" / "estimator.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "guides" / "features.md").read_text(encoding="utf-8")
     assert {line.split("`")[1] for line in page.splitlines() if line.startswith("| `check_")} == set(EXPECTED)

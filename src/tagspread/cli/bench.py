@@ -49,8 +49,8 @@ def spread(args: list[str]) -> list[str]:
 
 
 def bench(
-    dataset: Annotated[str, typer.Argument(help="voc, coco, nus, demo or another of docs/data.md.")],
-    root: Annotated[Path | None, typer.Option(help="Folder of the data set; see docs/data.md.")] = None,
+    dataset: Annotated[str, typer.Argument(help="voc, coco, nus, demo or another of docs/guides/data.md.")],
+    root: Annotated[Path | None, typer.Option(help="Folder of the data set; see docs/guides/data.md.")] = None,
     methods: Annotated[list[str] | None, typer.Option(help="all, or names as in `tagspread methods`.")] = None,
     p: Annotated[list[str] | None, typer.Option(help="Labeled shares, such as 0.05 0.1.")] = None,
     seeds: Annotated[list[str] | None, typer.Option(help="Seeds of split and training, such as 1 2 3.")] = None,

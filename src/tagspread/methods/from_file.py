@@ -26,7 +26,7 @@ def load_method(name: str) -> type[Method]:
     }
     if not classes:
         raise TagspreadError(
-            f"{path} defines no method; write a subclass of ts.Method in it, as docs/own-method.md shows."
+            f"{path} defines no method; write a subclass of ts.Method in it, as docs/guides/own-method.md shows."
         )
     if not class_name and len(classes) == 1:
         return next(iter(classes.values()))

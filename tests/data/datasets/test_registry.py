@@ -9,7 +9,7 @@ from tagspread.errors import TagspreadError
 from tagspread.methods import METHODS
 from tagspread.train.config import PRESETS, make_config
 
-DATA_PAGE = Path(__file__).parents[3] / "docs" / "data.md"
+DATA_PAGE = Path(__file__).parents[3] / "docs" / "guides" / "data.md"
 
 every_dataset = pytest.mark.parametrize("dataset", DATASETS.values(), ids=list(DATASETS))
 

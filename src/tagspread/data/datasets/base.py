@@ -30,7 +30,7 @@ class NamedDataset:
     Attributes:
         name: what it is called on the command line.
         title: what it is called in tables.
-        contents: what its folder must hold, for docs/data.md and for messages.
+        contents: what its folder must hold, for docs/guides/data.md and for messages.
         read: returns the labels of the training and the test part, from its folder.
         draw: makes labels and images for a number of training images, where there is no folder.
         signs: files or folders of which its folder has at least one.

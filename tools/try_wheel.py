@@ -1,0 +1,67 @@
+"""Try the wheel as a user installs it (``make dist``).
+
+Checks that every file of the package is in the wheel, installs the wheel alone into a fresh environment, and runs a few
+commands there. The dependencies (5 GB) are not installed again: a .pth file lends those of the environment that runs
+this script. Python does not follow the .pth files of a folder that was lent in this way, so an editable install of
+tagspread is out of sight, and what runs is the wheel.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = (
+    "--version",
+    "methods",
+    "demo --canvases 100 --epochs 1 --out demo --quiet",
+    "report demo/cap --no-images",  # reads templates, styles and scripts
+    "export demo/cap --hub hub",  # reads the template of the model card
+    "bench demo --methods asl --seeds 1 --canvases 100 --set warmup_epochs=1 --set epochs=1 --out bench",
+)
+
+
+def check_contents(wheel: Path) -> None:
+    """Raise unless the wheel holds every file below ``src``, data files and ``py.typed`` included."""
+    with zipfile.ZipFile(wheel) as opened:
+        packed = set(opened.namelist())
+    sources = {
+        file.relative_to(ROOT / "src").as_posix()
+        for file in (ROOT / "src" / "tagspread").rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    if missing := sorted(sources - packed):
+        raise SystemExit(f"{wheel.name} lacks {', '.join(missing)}")
+
+
+def main() -> None:
+    """Check and try the wheel given on the command line."""
+    wheel = Path(sys.argv[1]).resolve()
+    check_contents(wheel)
+    with tempfile.TemporaryDirectory() as work:
+        fresh = Path(work, "venv")
+        subprocess.run([sys.executable, "-m", "venv", fresh], check=True)
+        python = fresh / "bin" / "python"
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", wheel], check=True)
+        packages = next(fresh.glob("lib/python3*/site-packages"))
+        (packages / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+        found = subprocess.run(
+            [python, "-c", "import tagspread; print(tagspread.__file__)"],
+            cwd=work, check=True, capture_output=True, text=True,
+        ).stdout.strip()  # fmt: skip
+        if not Path(found).is_relative_to(fresh):
+            raise SystemExit(f"the fresh environment imports {found}, not the wheel")
+        for command in COMMANDS:
+            sys.stdout.write(f"tagspread {command}\n")
+            sys.stdout.flush()
+            subprocess.run([fresh / "bin" / "tagspread", *command.split()], cwd=work, check=True)
+    sys.stdout.write(f"{wheel.name} works\n")
+
+
+if __name__ == "__main__":
+    main()
