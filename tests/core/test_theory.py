@@ -64,17 +64,63 @@ def test_theorem2_terms():
     assert bound.total == pytest.approx(sum(bound))
 
 
+def test_theorem2_with_the_weights_of_eq_6():
+    """McDiarmid's inequality from the change that each single row can make to the risk."""
+    n, m, q, largest, delta = 7, 93, 5, 2.0, 0.05
+    changes = [q * largest / (2 * n)] * n + [q * largest / (2 * m)] * m
+    deviation = np.sqrt(sum(change**2 for change in changes) * np.log(2 / delta) / 2)
+    bound = ts.theorem2_bound(0.1, n, m, q, rademacher=0, loss_bound=largest, delta=delta, weighting="means")
+    assert bound.sampling == pytest.approx(2 * deviation)
+    # as many labeled as unlabeled rows: both weightings are the same
+    equal = [ts.theorem2_bound(0.1, 50, 50, 5, rademacher=0, weighting=way).sampling for way in ("rows", "means")]
+    assert equal[0] == pytest.approx(equal[1])
+
+
+def test_two_labeled_rows_break_the_equally_weighted_bound_but_not_the_other():
+    """Two constant models, of which the better one has a risk 0.2 lower; labels and pseudo-labels are right."""
+    rng = np.random.default_rng(0)
+    n, m, runs, rate = 2, 1_000_000, 4000, 0.6  # the class is present with this probability; losses are 0 or 1
+    labeled, unlabeled = rng.binomial(n, rate, runs) / n, rng.binomial(m, rate, runs) / m
+    risk_of_yes = (1 - labeled) + (1 - unlabeled)
+    excess = np.where(risk_of_yes < 1, 0.0, 0.2)  # the model "no" is wrong with probability 0.6, "yes" with 0.4
+    wrong = {}
+    for weighting in ("rows", "means"):
+        bound = ts.theorem2_bound(0.0, n, m, 1, rademacher=0.0, delta=0.1, weighting=weighting)
+        wrong[weighting] = (excess > bound.total).mean()
+    assert wrong["rows"] > 0.1  # fails more often than the stated 10 %
+    assert wrong["means"] == 0.0
+
+
 def test_pseudo_label_error_counts_by_hand():
     rng = np.random.default_rng(2)
     targets, truth = rng.integers(-1, 2, (50, 4)), rng.integers(-1, 2, (50, 4))
-    expected = []
+    paper, with_ignored = [], []
     for k in range(4):
         rows = [j for j in range(50) if truth[j, k] != -1]
-        wrong = [sum((targets[j, k] == v) != (truth[j, k] == v) for j in rows) / len(rows) for v in (1, 0)]
-        expected.append(max(wrong))
-    np.testing.assert_allclose(ts.pseudo_label_error(targets, truth), expected, rtol=1e-6)
+        paper.append(sum((targets[j, k] == 1) != (truth[j, k] == 1) for j in rows) / len(rows))
+        with_ignored.append(sum(targets[j, k] != truth[j, k] for j in rows) / len(rows))
+    np.testing.assert_allclose(ts.pseudo_label_error(targets, truth), paper, rtol=1e-6)
+    np.testing.assert_allclose(ts.pseudo_label_error(targets, truth, ignored="error"), with_ignored, rtol=1e-6)
     assert isinstance(ts.pseudo_label_error(torch.from_numpy(targets), torch.from_numpy(truth)), torch.Tensor)
     assert ts.pseudo_label_error(np.abs(truth), np.abs(truth)).tolist() == [0.0] * 4
+    sure = np.abs(targets)
+    np.testing.assert_array_equal(*[ts.pseudo_label_error(sure, truth, ignored=way) for way in ("negative", "error")])
+
+
+def test_the_unlabeled_risk_moves_by_at_most_the_error_with_ignored_entries():
+    """The lemma behind Theorem 2, with random losses of at most 1; the paper's error is too small for it."""
+    rng = np.random.default_rng(3)
+    gaps, paper, with_ignored = [], [], []
+    for _ in range(300):
+        targets, truth = rng.integers(-1, 2, (6, 1)), rng.integers(0, 2, (6, 1))
+        loss = rng.integers(0, 2, (2, 6, 1))  # of absence and of presence
+        true_risk = np.take_along_axis(loss, truth[None], 0)[0].mean()
+        pseudo = np.take_along_axis(loss, np.maximum(targets, 0)[None], 0)[0] * (targets >= 0)
+        gaps.append(abs(pseudo.mean() - true_risk))
+        paper.append(ts.pseudo_label_error(targets, truth)[0])
+        with_ignored.append(ts.pseudo_label_error(targets, truth, ignored="error")[0])
+    assert (np.array(gaps) <= np.array(with_ignored) + 1e-6).all()
+    assert (np.array(gaps) > np.array(paper) + 1e-6).any()
 
 
 def test_torch_in_torch_out():
@@ -97,6 +143,11 @@ def test_torch_in_torch_out():
         (lambda: ts.labels_needed(0.1, classes=0), "classes is 0"),
         (lambda: ts.labels_needed(0.1, confidence=0), "confidence is 0"),
         (lambda: ts.theorem1_bound(0, 5), "labeled is 0"),
+        (lambda: ts.theorem1_bound(1, 1), "which is not above 0"),
+        (lambda: ts.theorem1_bound(2, 10**6), "1 - 2/2 - 2/1000000"),
+        (lambda: ts.theorem2_bound(0, 0, 5, 1, rademacher=0, weighting="means"), "needs rows of both kinds"),
+        (lambda: ts.theorem2_bound(0, 1, 5, 1, rademacher=0, weighting="mean"), "Did you mean 'means'"),
+        (lambda: ts.pseudo_label_error([[1]], [[1]], ignored="wrong"), "ignored is 'wrong'"),
         (lambda: ts.theorem2_bound(2, 1, 1, 1, rademacher=0), "epsilon is 2"),
         (lambda: ts.theorem2_bound(0, 0, 0, 1, rademacher=0), "labeled is 0"),
         (lambda: ts.theorem2_bound(0, 1, 1, 1, rademacher=-1), "rademacher is -1"),

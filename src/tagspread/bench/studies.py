@@ -75,7 +75,7 @@ def split_proportions(y: np.ndarray, shares: Iterable[float], seeds: Iterable[in
     return splits
 
 
-def proportion_errors(y: np.ndarray, points: int = 16, seed: int = 0) -> list[dict[str, float]]:
+def proportion_errors(y: np.ndarray, points: int = 16, seed: int = 0) -> list[JsonObject]:
     r"""Return, for growing n, the errors :math:`|\hat\gamma_k - \gamma_k|` and what was promised about them.
 
     The true proportion is that of the rows that were not drawn, as in the paper's theorem 1.
@@ -91,12 +91,14 @@ def proportion_errors(y: np.ndarray, points: int = 16, seed: int = 0) -> list[di
     return [_errors_at(int(n), counts[:, i], total, rows) for i, n in enumerate(sizes)]
 
 
-def _errors_at(n: int, counts: np.ndarray, total: np.ndarray, rows: int) -> dict[str, float]:
+def _errors_at(n: int, counts: np.ndarray, total: np.ndarray, rows: int) -> JsonObject:
     truth = (total - counts) / (rows - n)
     errors = np.abs(counts / n - truth)
     bounds = [proportion_interval(draw, n, CONFIDENCE) for draw in counts]
     low, high = (np.stack([pair[side] for pair in bounds]) for side in (0, 1))
     spread = proportion_interval(np.full(counts.shape[1], n // 2), n, CONFIDENCE, "hoeffding")
+    says_something = 2 * rows < n * (rows - n)  # else theorem 1 holds with probability 0
+    bound = theorem1_bound(n, rows - n) if says_something else None
     return {
         "n": n, "m": rows - n, "draws": len(counts),
         "median_error": float(np.median(errors)), "worst_class_error": float(errors.max(1).mean()),
@@ -105,8 +107,8 @@ def _errors_at(n: int, counts: np.ndarray, total: np.ndarray, rows: int) -> dict
         "exact_worst_half_width": float((high - low).max(1).mean() / 2),
         "exact_coverage": float(((low <= truth) & (truth <= high)).mean()),
         "hoeffding_half_width": float((spread[1] - spread[0]).max() / 2),
-        "theorem1_bound": theorem1_bound(n, rows - n),
-        "theorem1_coverage": float((errors <= theorem1_bound(n, rows - n)).mean()),
+        "theorem1_bound": bound,
+        "theorem1_coverage": None if bound is None else float((errors <= bound).mean()),
     }  # fmt: skip
 
 

@@ -86,6 +86,9 @@ def _clopper_pearson(c: np.ndarray, n: np.ndarray, confidence: float) -> tuple[n
 def theorem1_bound(labeled: int, unlabeled: int | None) -> float:
     """Compute the bound of Theorem 1 on the distance between labeled and unlabeled class proportions.
 
+    The bound holds for each class with probability at least 1 - 2/n - 2/m. Where that is not positive the theorem says
+    nothing, and the function raises.
+
     >>> round(theorem1_bound(285, 5432), 3)  # wider than most classes are frequent
     0.128
     """
@@ -95,6 +98,11 @@ def theorem1_bound(labeled: int, unlabeled: int | None) -> float:
         )
     if labeled < 1:
         raise TagspreadError(f"labeled is {labeled}; give at least one labeled row.")
+    if 2 * (labeled + unlabeled) >= labeled * unlabeled:
+        raise TagspreadError(
+            f"labeled is {labeled} and unlabeled is {unlabeled}; Theorem 1 holds with probability 1 - 2/{labeled} - "
+            f"2/{unlabeled}, which is not above 0. Give more rows, or take the method 'exact'."
+        )
     return sum(math.sqrt(math.log(size) / (2 * size)) for size in (labeled, unlabeled))
 
 
@@ -138,10 +146,11 @@ def theorem2_bound(
     lipschitz: float = 1.0,
     loss_bound: float = 1.0,
     delta: float = 0.1,
+    weighting: str = "rows",
 ) -> ExcessRiskBound:
     r"""Compute the right-hand side of Theorem 2: a bound on the excess risk over the best model of the class.
 
-    With a loss per class that is :math:`L`-Lipschitz and at most :math:`B`, and N = labeled + unlabeled,
+    With a loss per class that is :math:`L`-Lipschitz and at most :math:`B`, and N = n + m labeled and unlabeled rows,
 
     .. math:: R(\hat f) - R(f^*) \le 2qB\varepsilon + 4qL\,\mathfrak{R}_N(\mathcal F)
               + 2qB\sqrt{\log(2/\delta) / 2N}
@@ -150,8 +159,17 @@ def theorem2_bound(
     and empirical risk. A wrong pseudo-label changes the empirical risk by at most B (first term); the other two terms
     are uniform convergence. More data cannot reduce the first term.
 
+    The last term is McDiarmid's inequality, and it assumes that each row weighs 1/N in the empirical risk
+    (``weighting="rows"``, the paper's proof). The paper's objective, eq. 6, adds the mean over the labeled rows and the
+    mean over the unlabeled rows, so a labeled row weighs :math:`1/2n` and an unlabeled row :math:`1/2m`. With
+    ``weighting="means"`` the last term is
+
+    .. math:: qB\sqrt{\tfrac12 \big(\tfrac1n + \tfrac1m\big) \log(2/\delta)},
+
+    which the few labeled rows dominate; ``rademacher`` is then the complexity with these weights.
+
     Args:
-        epsilon: share of wrong pseudo-labels in the worst class (see :func:`pseudo_label_error`).
+        epsilon: pseudo-label error of the worst class, from :func:`pseudo_label_error` with ``ignored="error"``.
         labeled: number of labeled rows.
         unlabeled: number of unlabeled rows.
         classes: number of classes q.
@@ -159,11 +177,16 @@ def theorem2_bound(
         lipschitz: Lipschitz constant of the loss.
         loss_bound: largest value of the loss of one class.
         delta: probability with which the bound may fail.
+        weighting: ``"rows"`` if every row weighs the same, ``"means"`` for eq. 6.
 
     >>> bound = theorem2_bound(0.01, labeled=285, unlabeled=5432, classes=20, rademacher=0.0)
     >>> round(bound.pseudo_labels, 3), round(bound.sampling, 3), round(bound.total, 3)
     (0.4, 0.647, 1.047)
+    >>> means = theorem2_bound(0.01, 285, 5432, 20, rademacher=0.0, weighting="means")
+    >>> round(means.sampling, 3)
+    1.487
     """
+    check_choice("weighting", weighting, ("rows", "means"))
     if not 0 <= epsilon <= 1:
         raise TagspreadError(f"epsilon is {epsilon}; it is a share of pseudo-labels, so give a number from 0 to 1.")
     if not 0 < delta < 1:
@@ -176,31 +199,45 @@ def theorem2_bound(
         raise TagspreadError(
             f"rademacher is {rademacher}, lipschitz {lipschitz}, loss_bound {loss_bound}; none can be negative."
         )
-    rows = labeled + unlabeled
+    if weighting == "means" and not (labeled and unlabeled):
+        raise TagspreadError(
+            f"labeled is {labeled} and unlabeled is {unlabeled}; weighting 'means' needs rows of both kinds."
+        )
+    # the sum of the squared changes that one row can make to the empirical risk, for B = q = 1
+    squared_changes = 1 / (labeled + unlabeled) if weighting == "rows" else (1 / labeled + 1 / unlabeled) / 4
     return ExcessRiskBound(
         pseudo_labels=2 * classes * loss_bound * epsilon,
         complexity=4 * classes * lipschitz * rademacher,
-        sampling=2 * classes * loss_bound * math.sqrt(math.log(2 / delta) / (2 * rows)),
+        sampling=2 * classes * loss_bound * math.sqrt(squared_changes * math.log(2 / delta) / 2),
     )
 
 
-def pseudo_label_error(targets: ArrayLike, truth: ArrayLike) -> Array:
-    r"""Compute the pseudo-label error of each class, the paper's :math:`\varepsilon_k`.
+def pseudo_label_error(targets: ArrayLike, truth: ArrayLike, *, ignored: str = "negative") -> Array:
+    r"""Compute the pseudo-label error of each class.
 
-    .. math:: \varepsilon_k = \max_{v \in \{1, 0\}} \frac1m \sum_j \big|\, [T_{jk} = v] - [y_{jk} = v] \,\big|
+    The paper's error counts the rows that are positive in one matrix only; an ignored entry is simply not positive:
 
-    The theorem needs it for positives and for negatives, so it is the larger of two shares of rows. An ignored entry
-    counts as an error on one of the two sides.
+    .. math:: \varepsilon_k = \frac1m \sum_j \big|\, [T_{jk} = 1] - [y_{jk} = 1] \,\big|.
+
+    Theorem 2 needs every entry whose loss differs from that of the true label. An ignored entry has no loss at all, so
+    the bound holds with ``ignored="error"``, which counts wrong and ignored entries:
+
+    .. math:: \varepsilon_k = \frac1m \sum_j [T_{jk} \ne y_{jk}].
+
+    Without ignored entries both are the same.
 
     Args:
         targets: pseudo-labels: 1, 0, -1 ignored.
         truth: true labels: 1, 0, -1 unknown (left out of its class; NaN for a class without a known label).
+        ignored: ``"negative"`` for the paper's error, ``"error"`` for the one to give to :func:`theorem2_bound`.
 
-    >>> pseudo_label_error([[1, 1], [0, -1]], [[1, 0], [0, 0]]).tolist()
-    [0.0, 1.0]
+    >>> targets, truth = [[1, 1], [0, -1]], [[1, 0], [0, 0]]
+    >>> pseudo_label_error(targets, truth).tolist(), pseudo_label_error(targets, truth, ignored="error").tolist()
+    ([0.0, 0.5], [0.0, 1.0])
     """
+    check_choice("ignored", ignored, ("negative", "error"))
     given, true = as_labels("targets", targets), as_labels("truth", truth)
     check_same_shape("targets", given, "truth", true)
     has_label = true >= 0
-    sides = [((given == v) != (true == v)).logical_and(has_label).sum(0) / has_label.sum(0) for v in (1, 0)]
-    return like(torch.maximum(*sides), targets)
+    wrong = (given == 1) != (true == 1) if ignored == "negative" else given != true
+    return like((wrong & has_label).sum(0) / has_label.sum(0), targets)
