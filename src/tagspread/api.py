@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -86,61 +87,68 @@ def train(
     """
     _check_misplaced(settings)
     config = make_config(preset, method=method, **settings)
-    if resume:  # before images are decoded, which may take long
-        check_resumable(out)
-    else:
-        check_heard(settings, config.mode)
-        RunFolder(out).check_free(overwrite)
-    _check_settings(config, test_share, resume)
-    if labels is None and not resume:
-        raise TagspreadError("labels is None; only a run that is resumed (resume=True) knows its labels itself.")
-    if isinstance(images, str | Path):
-        _check_there(images, labels, test_labels)
-    # wrong weights, or a download that fails, show before images are decoded
-    backbone = None if resume else seeded_backbone(config)
-    place, watcher = choose_device(device), Watcher(quiet)
-    kept = None if cache is None else Path(cache)
-    size = config.image_size
-    about = DataSource(cache=None if kept is None else str(kept.absolute()), test_share=test_share)
-    if labels is None:
-        if not isinstance(images, str | Path | None) or test_labels is not None or test_share is not None:
-            raise TagspreadError("labels is None, so the data are those of the run; give no other data beside it.")
-        moved = None if images is None else Path(images).absolute()
-        recorded = RunConfig.read(out).data
-        dataset = recorded_dataset(Path(out), moved, size=size, device=place, cache=kept, watcher=watcher)
-        about = replace(recorded, images=recorded.images if moved is None else str(moved), cache=about.cache)
-    elif isinstance(images, str | Path):
-        if classes is not None or test_images is not None:
-            raise TagspreadError("classes and test_images go with a matrix of labels; a folder's table names them.")
-        where = _folder_and_tables(images, labels, test_labels)
-        options = GivenOptions.of(table_options).to_dict()
-        dataset = dataset_from_folder(
-            *where, size=size, device=place, cache=kept, watcher=watcher, table_options=options
-        )
-        folder, table, test_table = (None if path is None else str(path) for path in where)
-        about = replace(about, images=folder, labels=table, test_labels=test_table, table_options=options)
-    else:
-        dataset = dataset_from_arrays(
-            images,
-            labels,
-            test_images,
-            test_labels,
-            classes=classes,
-            size=size,
-            device=place,
+    folder = RunFolder(out)
+    with folder.locked() if folder.is_run or not resume else nullcontext():  # or nobody is to find a folder there
+        if resume:  # before images are decoded, which may take long
+            check_resumable(out)
+        else:
+            check_heard(settings, config.mode)
+            folder.check_free(overwrite)
+        _check_settings(config, test_share, resume)
+        if labels is None and not resume:
+            raise TagspreadError("labels is None; only a run that is resumed (resume=True) knows its labels itself.")
+        if isinstance(images, str | Path):
+            _check_there(images, labels, test_labels)
+        # wrong weights, or a download that fails, show before images are decoded
+        backbone = None if resume else seeded_backbone(config)
+        place, watcher = choose_device(device), Watcher(quiet)
+        kept = None if cache is None else Path(cache)
+        size = config.image_size
+        about = DataSource(cache=None if kept is None else str(kept.absolute()), test_share=test_share)
+        if labels is None:
+            if not isinstance(images, str | Path | None) or test_labels is not None or test_share is not None:
+                raise TagspreadError("labels is None, so the data are those of the run; give no other data beside it.")
+            moved = None if images is None else Path(images).absolute()
+            recorded = RunConfig.read(out).data
+            dataset = recorded_dataset(Path(out), moved, size=size, device=place, cache=kept, watcher=watcher)
+            about = replace(recorded, images=recorded.images if moved is None else str(moved), cache=about.cache)
+        elif isinstance(images, str | Path):
+            if classes is not None or test_images is not None:
+                raise TagspreadError("classes and test_images go with a matrix of labels; a folder's table names them.")
+            where = _folder_and_tables(images, labels, test_labels)
+            options = GivenOptions.of(table_options).to_dict()
+            dataset = dataset_from_folder(
+                *where, size=size, device=place, cache=kept, watcher=watcher, table_options=options
+            )
+            folder, table, test_table = (None if path is None else str(path) for path in where)
+            about = replace(about, images=folder, labels=table, test_labels=test_table, table_options=options)
+        else:
+            dataset = dataset_from_arrays(
+                images,
+                labels,
+                test_images,
+                test_labels,
+                classes=classes,
+                size=size,
+                device=place,
+                cache=kept,
+                watcher=watcher,
+            )
+        if test_share is not None:
+            dataset = put_aside_for_testing(dataset, test_share, config.seed, watcher)
+        watcher.note(dataset.store.describe())
+        run_options = RunOptions(
+            overwrite=overwrite,
+            resume=resume,
+            keep_better=keep_better,
+            tensorboard=tensorboard,
             cache=kept,
-            watcher=watcher,
+            about=about,
         )
-    if test_share is not None:
-        dataset = put_aside_for_testing(dataset, test_share, config.seed, watcher)
-    watcher.note(dataset.store.describe())
-    run_options = RunOptions(
-        overwrite=overwrite, resume=resume, keep_better=keep_better, tensorboard=tensorboard, cache=kept, about=about
-    )
-    run = run_training(dataset, config, out, run_options, device=place, watcher=watcher, backbone=backbone)
-    if labels is None and images is not None:  # from now on the run knows where its images are
-        replace(RunConfig.read(out), data=about).write(RunFolder(out))
-    return run
+        run = run_training(dataset, config, out, run_options, device=place, watcher=watcher, backbone=backbone)
+        if labels is None and images is not None:  # from now on the run knows where its images are
+            replace(RunConfig.read(out), data=about).write(folder)
+        return run
 
 
 def _check_misplaced(settings: SettingValues) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tagspread.bench.run import run_bench
 from tagspread.bench.runner import GridRunner
-from tagspread.files import Needed, alone
+from tagspread.files import SharedLock, hold_lock
 from tests.bench.conftest import Listener
 
 
@@ -41,7 +41,7 @@ def beside(planned, monkeypatch):
     def run(method, then):
         (key,) = keys(planned.out, method)
         with ExitStack() as other:
-            other.enter_context(alone(planned.out / "cells" / f".{key}.lock"))
+            other.enter_context(hold_lock(planned.out / "cells" / f".{key}.lock"))
 
             class Waited(Listener):
                 def note(self, text):
@@ -101,7 +101,7 @@ def test_a_warm_up_stays_as_long_as_any_process_needs_it(planned, bench, still_n
     (key,) = keys(planned.out, "asl")
     with ExitStack() as other:
         if still_needed:
-            other.callback(Needed(planned.out / "cells" / f".{key}.needed").close)
+            other.callback(SharedLock(planned.out / "cells" / f".{key}.needed").close)
         bench(planned)
     kept = planned.out / "cells" / key / "checkpoint" / "state.safetensors"
     assert kept.exists() == still_needed

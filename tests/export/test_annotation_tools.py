@@ -4,7 +4,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tagspread.export.annotation_tools import fiftyone_labels, label_studio_tasks, labeling_interface, write_text
+from tagspread.export.annotation_tools import fiftyone_labels, label_studio_tasks, labeling_interface
+from tagspread.files import write_text
 from tagspread.run.pseudo_labels import Entry, PseudoLabeledImage
 
 IMAGES = [

@@ -16,6 +16,7 @@ from tagspread.export.hub import FILES, export_hub
 from tagspread.predict.evaluation import evaluate
 from tagspread.run.folder import RunFolder
 from tagspread.train.gain import gain_in_words
+from tests.runs import sign_again
 
 
 @pytest.fixture(scope="session")
@@ -79,6 +80,7 @@ def test_the_card_of_a_model_that_was_kept_without_the_unlabeled(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "copy")
     metrics = json.loads((copy / "metrics.json").read_text())
     (copy / "metrics.json").write_text(json.dumps(metrics | {"network": "labeled_only"}))
+    sign_again(copy)
     before, after = ((export_hub(one, tmp_path / name) / "README.md").read_text() for name, one in
                      (("with", run), ("without", copy)))  # fmt: skip
     assert "a set of unlabeled ones" in before
@@ -122,7 +124,7 @@ def test_what_was_there_stays_there(untrained, tmp_path):
     (out / ".gitattributes").write_text("*.safetensors filter=lfs\n")
     export_hub(run, out)
     (out / "README.md").write_text("my own words")
-    with pytest.raises(TagspreadError, match=r"already holds config.json, model.safetensors, labels.json, README.md"):
+    with pytest.raises(TagspreadError, match=r"already holds config.json, model.safetensors, README.md, labels.json"):
         export_hub(run, out)
     assert (out / "README.md").read_text() == "my own words"
     export_hub(run, out, overwrite=True)

@@ -16,6 +16,7 @@ from tagspread.run.pseudo_labels import read_pseudo_labels
 from tagspread.train import head_mode
 from tagspread.train.gain import gain_in_words
 from tests.report.conftest import EVIL, file_name
+from tests.runs import sign_again
 
 OUTSIDE = re.compile(r"""(?:src|href|action|data)\s*=\s*["'](?!data:|#)|url\(|@import|https?://""", re.IGNORECASE)
 
@@ -90,7 +91,7 @@ def test_a_changed_model_is_refused_and_the_page_about_the_old_one_stays(copied,
     with pytest.raises(ts.TagspreadError, match="not the file that training wrote"):
         write_report(copied, device="cpu", show_images=images)
     assert (copied / "report.html").read_text() == "a good page"
-    assert not list(copied.glob("*.writing"))
+    assert not list(copied.glob(".*.tmp"))
 
 
 def test_a_figure_that_training_did_not_measure_is_pointed_out(copied):
@@ -99,6 +100,7 @@ def test_a_figure_that_training_did_not_measure_is_pointed_out(copied):
     metrics = json.loads((copied / "metrics.json").read_text())
     metrics["test"]["mAP"] = 0.999
     (copied / "metrics.json").write_text(json.dumps(metrics))
+    sign_again(copied)
     assert "Training measured a mAP of 99.9" in write_report(copied, device="cpu").path.read_text()
 
 
@@ -115,7 +117,7 @@ def test_pages_are_replaced_only_where_they_are_ours(copied, tmp_path):
     assert other.read_text().startswith("<!doctype html>")
     with pytest.raises(ts.TagspreadError, match=r"\.html"):
         write_report(copied, tmp_path / "page.pdf")
-    assert not list(tmp_path.glob("*.writing"))
+    assert not list(tmp_path.glob(".*.tmp"))
 
 
 def test_labels_need_images(copied, folder):

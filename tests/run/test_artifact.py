@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 
 import tagspread as ts
 from tagspread.run.artifact import FORMAT, file_digest, read_artifact
+from tagspread.run.pseudo_labels import read_pseudo_labels
 
 
 @pytest.fixture
@@ -43,7 +44,9 @@ def test_what_a_run_says_about_its_tagger(run):
     assert len(facts["classes"]) == len(facts["thresholds"]) == len(facts["calibration"]["slope"])
     assert facts["preprocessing"]["shape"] == [3, 24, 24]
     assert facts["model"] == "ema.safetensors"
-    assert facts["sha256"] == {"ema.safetensors": file_digest(run / "ema.safetensors")}
+    together = ("split.csv", "log.jsonl", "metrics.json", "pseudo_labels.csv")
+    weights = [f"{name}.safetensors" for name in ("model", "ema", "labeled_only")]
+    assert facts["sha256"].items() >= {name: file_digest(run / name) for name in (*together, *weights)}.items()
 
 
 def test_two_files_are_enough(run, tagger, drawn, tmp_path):
@@ -85,6 +88,36 @@ def test_changed_and_missing_files_are_refused(copy):
     facts["sha256"] = {"ema.safetensors": file_digest(broken / "ema.safetensors")}
     (broken / "labels.json").write_text(json.dumps(facts))
     refused(broken, "cannot be read")
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "log.jsonl"])
+def test_a_file_of_another_run_is_refused(copy, name):
+    path = copy()
+    (path / name).write_text((path / name).read_text() + " ")
+    refused(path, f"{name} is not the file that training wrote .*: files of several runs are mixed")
+
+
+def test_settings_of_another_run_are_refused_and_other_paths_are_not(copy):
+    path = copy()
+    config = json.loads((path / "config.json").read_text())
+    config["data"]["images"] = "/moved"
+    (path / "config.json").write_text(json.dumps(config))
+    assert ts.load(path, device="cpu").classes
+    (path / "config.json").write_text(json.dumps(config | {"id": "another"}))
+    refused(path, "config.json is not the file that training wrote .*: files of several runs are mixed")
+
+
+def test_pseudo_labels_of_another_run_are_refused(copy):
+    path = copy()
+    assert read_pseudo_labels(path)
+    with (path / "pseudo_labels.csv").open("a") as file:
+        file.write("p001.png,,,,,\n")
+    with pytest.raises(ts.TagspreadError, match=r"pseudo_labels.csv is not the file that training wrote"):
+        read_pseudo_labels(path)
+
+
+def test_an_older_format_is_refused(copy):
+    refused(copy(format=1), "has format 1, of an earlier version; .* train again, or install the version that wrote it")
 
 
 def test_another_list_of_classes_is_refused(copy):

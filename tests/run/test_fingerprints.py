@@ -102,7 +102,7 @@ def test_held_out_images_are_not_those_trained_on(folder, tmp_path):
     found = evaluate(ts.load(out, device="cpu"), folder / "labels.csv", samples=2)
     assert (found.thresholds_chosen_on, found.trained_on) == (12, 48)
     facts = json.loads((out / "labels.json").read_text())
-    assert facts["format"] == 1
+    assert facts["format"] == 2
     assert facts[CHOSEN_ON] == {"part": "held_out"}
     del facts[CHOSEN_ON]
     (out / "labels.json").write_text(json.dumps(facts))

@@ -202,8 +202,6 @@ def train_in(
 ) -> Run:
     """Train in a folder of the grid: a run with these settings is resumed, one with others is replaced."""
     run = RunFolder(folder)
-    if not run.is_run:
-        _clear_unborn(folder)
     # other settings under the same name are, for example, weights that lay elsewhere
     options = replace(options, resume=can_go_on(run, config), overwrite=run.is_run)
     return run_training(dataset, config, folder, options, device=device, watcher=watcher)
@@ -211,7 +209,7 @@ def train_in(
 
 def can_go_on(run: RunFolder, config: TrainConfig) -> bool:
     """Whether a folder holds a checkpoint of a run with these very settings."""
-    if not run.is_run or not run.checkpoint.exists():
+    if not run.is_run or run.is_half_replaced or not run.checkpoint.exists():
         return False
     wanted = json.loads(json.dumps(config.to_dict()))  # as JSON has it: lists for tuples
     found = RunConfig.read(run.path).settings
@@ -281,12 +279,3 @@ def remove_models(folder: Path) -> None:
     """Delete the large files of a finished run; its settings, log and figures stay."""
     for name in LARGE:
         (folder / name).unlink(missing_ok=True)
-
-
-def _clear_unborn(folder: Path) -> None:
-    """Take away what a run leaves that was killed before it had written its config.json."""
-    for name in (".writable", "config.json.writing"):
-        (folder / name).unlink(missing_ok=True)
-    for empty in (folder / "checkpoint", folder):
-        if empty.is_dir() and not any(empty.iterdir()):
-            empty.rmdir()

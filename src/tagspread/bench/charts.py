@@ -16,11 +16,12 @@ import numpy as np
 
 from tagspread.aliases import JsonObject
 from tagspread.bench.records import Record
+from tagspread.bench.results import OUT
 from tagspread.bench.studies import KEEP_NEG, KEEP_POS, read_label_study
 from tagspread.bench.table_parts import row_name
 from tagspread.bench.tables import describe
 from tagspread.bench.threshold_choice import BY_LABELS
-from tagspread.errors import TagspreadError
+from tagspread.files import atomic_file
 from tagspread.methods import METHODS
 
 if TYPE_CHECKING:
@@ -69,10 +70,8 @@ def write_charts(folder: Path, records: Sequence[Record], study_file: Path) -> l
             for ending in ENDINGS:
                 file = folder / f"{name}.{ending}"
                 about = {"Date": None} if ending == "svg" else None  # the same data, the same file
-                try:
-                    figure.savefig(file, dpi=160, metadata=about)
-                except OSError as error:
-                    raise TagspreadError(f"{file} cannot be written ({error.strerror}); give another --out.") from None
+                with atomic_file(file, remedy=OUT) as opened:
+                    figure.savefig(opened, format=ending, dpi=160, metadata=about)
             written.append(name)
     return [f"drew {', '.join(written)} (.svg and .png) in {folder}"] if written else []
 

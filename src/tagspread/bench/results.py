@@ -11,7 +11,9 @@ from pathlib import Path
 from tagspread.aliases import JsonObject
 from tagspread.bench.records import Record, is_current, place_of, versions
 from tagspread.errors import TagspreadError
-from tagspread.files import alone
+from tagspread.files import LOCK, Remedy, hold_lock, write_text
+
+OUT = Remedy("make room there, or give another --out")
 
 
 class Results:
@@ -92,7 +94,7 @@ class Results:
         """Keep other processes out that work on the same folder, where the system knows how to."""
         with ExitStack() as held:
             with _writing(self.folder):
-                held.enter_context(alone(self.folder / ".lock"))
+                held.enter_context(hold_lock(self.folder / LOCK))
             yield
 
     @property
@@ -112,11 +114,9 @@ class Results:
 
 def write_file(file: Path, text: str) -> None:
     """Write a file in one motion: who looks meanwhile sees the old one or the new one."""
-    fresh = file.with_name(f"{file.name}.{os.getpid()}.writing")
     with _writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(file)
+    write_text(file, text, remedy=OUT)
 
 
 @contextmanager

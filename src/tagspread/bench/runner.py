@@ -17,7 +17,7 @@ from tagspread.bench.grid import WARMUP, starts_from_warmup
 from tagspread.bench.records import Record
 from tagspread.bench.results import Results
 from tagspread.bench.threshold_choice import ThresholdChoices, Unchosen, choose_threshold, split_of
-from tagspread.files import Needed, alone
+from tagspread.files import SharedLock, hold_lock
 from tagspread.methods import find_method
 from tagspread.progress import Watcher
 from tagspread.run.folder import RunFolder
@@ -50,7 +50,7 @@ class GridRunner:
         self.results = Results(self.out)
         self.records = {record["key"]: record for record in self.results.read()}
         self.quiet = QuietBar(self.watcher)
-        self._needed: dict[str, Needed] = {}  # warm-ups that this process may still start from
+        self._needed: dict[str, SharedLock] = {}  # warm-ups that this process may still start from
 
     def pending(self, cells: Sequence[Cell], retry_failed: bool) -> list[Cell]:
         """Return the cells that are still to be run."""
@@ -73,7 +73,7 @@ class GridRunner:
         """
         with ExitStack() as held:
             self._needed = {
-                key: held.enter_context(closing(Needed(self.out / "cells" / f".{key}.needed")))
+                key: held.enter_context(closing(SharedLock(self.out / "cells" / f".{key}.needed")))
                 for key in {cell.warmup.key for cell in cells}
             }
             waiting, busy = deque(cells), set[str]()
@@ -86,7 +86,7 @@ class GridRunner:
                     return len(waiting) + 1
                 if cell.key in busy:
                     self.watcher.note(f"{cell.key}: another process is at it; this one waits")
-                with alone(self._lock(cell), wait=cell.key in busy) as mine:
+                with hold_lock(self._lock(cell), wait=cell.key in busy) as mine:
                     if not mine:  # see to the others first
                         busy.add(cell.key)
                         waiting.append(cell)
@@ -119,7 +119,7 @@ class GridRunner:
                 self.watcher.note(f"thresholds of {counted(len(splits) - number, 'split')}: left for another time")
                 return
             p, seed, name = warmup.p, warmup.config.seed, f"{warmup.key}-held-out"
-            with alone(self.out / "cells" / f".{name}.lock"):
+            with hold_lock(self.out / "cells" / f".{name}.lock"):
                 if split_of(warmup) in choices.read():
                     continue  # by another process that works in the same folder
                 try:
@@ -199,7 +199,7 @@ class GridRunner:
             return None
         warmup = cell.warmup
         folder = self._folder(warmup)
-        with alone(self._lock(warmup)):  # which waits for another process that is training it
+        with hold_lock(self._lock(warmup)):  # which waits for another process that is training it
             self._read_again(warmup)
             if self.status(warmup.key) != "done":
                 return None  # it failed: whoever needs it tries for itself
@@ -219,7 +219,7 @@ class GridRunner:
             self._let_go_of_warmup(key)
 
     def _let_go_of_warmup(self, key: str) -> None:
-        with self._needed.pop(key).let_go() as last:
+        with self._needed.pop(key).release() as last:
             if last and self.status(key) == "done" and not self.keep_models:
                 remove_models(self.out / "cells" / key)
 

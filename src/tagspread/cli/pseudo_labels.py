@@ -43,12 +43,14 @@ def pseudo_labels(
 ) -> None:
     """Show what the unlabeled images were taken for, have people correct it, and take their corrections back."""
     from tagspread.export.annotation_tools import (
+        ESCAPED,
         as_json,
+        check_interface,
         fiftyone_labels,
         interface_file,
         write_label_studio,
-        write_text,
     )
+    from tagspread.files import write_text
     from tagspread.predict.tables import check_output
     from tagspread.run.artifact import check_weights, read_artifact
     from tagspread.run.pseudo_labels import read_pseudo_labels
@@ -60,11 +62,13 @@ def pseudo_labels(
     if label_studio is None and (image_url is not None or most is not None):
         raise TagspreadError("--image-url and --most are about --label-studio FILE; give that, too.")
     interface = None if label_studio is None else interface_file(label_studio)
-    for file in (label_studio, interface, fiftyone, out):  # all of them before the first is written
+    for file in (label_studio, fiftyone, out):  # all of them before the first is written
         if file is not None:
             check_output(file, overwrite, ())
     artifact = read_artifact(run)
     check_weights(artifact)
+    if label_studio is not None:
+        check_interface(label_studio, artifact.classes, overwrite)
     if corrected is not None and out is not None:
         from tagspread.export.corrections import merge_corrected
 
@@ -78,7 +82,7 @@ def pseudo_labels(
         tasks = write_label_studio(label_studio, pseudo_labeled, classes, run.resolve().name, image_url, most)
         say(f"{label_studio}: {tasks:,} tasks, the least sure first; their labeling interface is {interface}")
     if fiftyone is not None:
-        write_text(fiftyone, as_json(fiftyone_labels(pseudo_labeled, classes)))
+        write_text(fiftyone, as_json(fiftyone_labels(pseudo_labeled, classes)), errors=ESCAPED)
         say(f"{fiftyone}: {len(pseudo_labeled):,} images for a FiftyOneImageClassificationDataset")
     if label_studio is None and fiftyone is None:
         _show(pseudo_labeled, classes)

@@ -45,7 +45,9 @@ def thresholds(
     from tagspread.predict.evaluation import decide_on_table
     from tagspread.predict.tagger import load
     from tagspread.progress import Watcher
+    from tagspread.run.folder import RunFolder
 
+    RunFolder(run).check_idle()
     watcher = Watcher(quiet)
     options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
     with may_be_stopped("stopped; nothing was changed"):

@@ -16,10 +16,12 @@ from xml.sax.saxutils import quoteattr
 
 from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
-from tagspread.predict.tables import in_one_motion
+from tagspread.files import write_text
+from tagspread.predict.tables import check_output
 from tagspread.run.pseudo_labels import PseudoLabeledImage
 
 LOCAL_FILES = "/data/local-files/?d="  # how Label Studio serves images of its own machine
+ESCAPED = "backslashreplace"  # bytes of file names that are no UTF-8 become JSON's escapes
 CONTROL, OBJECT = "tags", "image"  # what the labeling interface calls the question and the image
 
 
@@ -118,22 +120,32 @@ def write_label_studio(
     prefix: str | None,
     most: int | None,
 ) -> int:
-    """Write tasks and, beside them, their labeling interface; return how many tasks."""
+    """Write the labeling interface and, last, the tasks beside it; return how many tasks."""
     tasks = label_studio_tasks(images, f"tagspread {run}", prefix=LOCAL_FILES if prefix is None else prefix, most=most)
-    write_text(file, as_json(tasks))
-    write_text(interface_file(file), labeling_interface(classes))
+    interface = labeling_interface(classes)
+    if not _holds(interface_file(file), interface):
+        write_text(interface_file(file), interface, errors=ESCAPED)
+    write_text(file, as_json(tasks), errors=ESCAPED)
     return len(tasks)
+
+
+def check_interface(tasks: Path, classes: Sequence[str], overwrite: bool) -> None:
+    """Raise if another file is where the labeling interface of tasks is to be written; the same one may be."""
+    file = interface_file(tasks)
+    if not _holds(file, labeling_interface(classes)):
+        check_output(file, overwrite, ())
+
+
+def _holds(file: Path, text: str) -> bool:
+    try:
+        return file.read_bytes() == text.encode("utf-8", ESCAPED)
+    except OSError:
+        return False
 
 
 def interface_file(tasks: Path) -> Path:
     """Return where the labeling interface of tasks is written."""
     return tasks.with_suffix(".xml")
-
-
-def write_text(file: Path, text: str) -> None:
-    """Write a file in one motion; bytes of file names that are no UTF-8 become JSON's escapes."""
-    with in_one_motion(file) as opened:
-        opened.write(text.encode("utf-8", "backslashreplace"))
 
 
 def as_json(values: Any) -> str:

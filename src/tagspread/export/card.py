@@ -15,8 +15,8 @@ import numpy as np
 from tagspread._version import __version__
 from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
+from tagspread.files import write_text
 from tagspread.methods import METHODS
-from tagspread.predict.tables import in_one_motion
 from tagspread.report.sentences import hundredths, length, setting
 from tagspread.report.summary import RunSummary, summarize_run
 from tagspread.run.artifact import Artifact
@@ -70,8 +70,7 @@ def write_card(
         "version": __version__,
         **_data(summary),
     }
-    with in_one_motion(file) as opened:
-        opened.write(_render(content).encode("utf-8", "replace"))
+    write_text(file, _render(content), errors="replace")
 
 
 def read_evaluation(file: str | Path, classes: tuple[str, ...]) -> JsonObject:

@@ -6,9 +6,9 @@ paths stay behind; what was there before in the folder, such as the files of a r
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -17,14 +17,25 @@ from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
 from tagspread.export.card import CARD, read_evaluation, write_card
 from tagspread.export.compare import generated
+from tagspread.files import (
+    LOCK,
+    PREVIOUS,
+    atomic_file,
+    refuse_others,
+    remove_stale,
+    swap_files,
+    temporary_folder,
+    write_json,
+)
 from tagspread.predict.tagger import Tagger, load
 from tagspread.run.artifact import FILE, Artifact, file_digest
 from tagspread.run.config import RunConfig
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import settings_in_use
 
+LIBRARY = "tagspread"
 CONFIG, MODEL = "config.json", "model.safetensors"
-FILES = (CONFIG, MODEL, FILE, CARD)
+FILES = (CONFIG, MODEL, CARD, FILE)  # the last is the manifest: until it is there, nothing is read
 
 
 def export_hub(
@@ -45,15 +56,19 @@ def export_hub(
     settings = _settings(Path(run))
     try:
         target.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".writing-", dir=target) as name:
-            fresh = Path(name)
-            _write(tagger, settings, fresh)
-            write_card(Path(run), tagger.artifact, settings, evaluation, target.resolve().name, fresh / CARD)
-            _check_same(tagger, fresh)
-            for file in FILES:
-                (fresh / file).replace(target / file)
+        with refuse_others(target / LOCK, target, "is being exported to", "give another folder"):
+            _check_folder(target, overwrite)
+            for place in (target, target / PREVIOUS):
+                remove_stale(place)
+            with temporary_folder(target, "export") as fresh:
+                _write(tagger, settings, fresh)
+                write_card(Path(run), tagger.artifact, settings, evaluation, target.resolve().name, fresh / CARD)
+                _check_same(tagger, fresh)
+                swap_files(fresh, target, FILES)
     except OSError as error:
-        raise TagspreadError(f"{target} cannot be written to ({error.strerror or error}).") from None
+        raise TagspreadError(
+            f"{target} cannot be written to ({error.strerror or error}); make room there, or give another folder."
+        ) from None
     return target
 
 
@@ -63,11 +78,20 @@ def _check_folder(target: Path, overwrite: bool) -> None:
     if RunFolder(target).is_run:
         raise TagspreadError(f"{target} is the folder of a run, which would be spoilt; give another folder.")
     there = [name for name in FILES if (target / name).exists()]
-    if there and not overwrite:
+    if there and not overwrite and not _is_unfinished(target):
         raise TagspreadError(
             f"{target} already holds {', '.join(there)}; give another folder, or replace such files with @overwrite.",
             overwrite=True,
         )
+
+
+def _is_unfinished(target: Path) -> bool:
+    """Say whether a folder is what an export left that was killed: our config.json, and no manifest."""
+    try:
+        found = json.loads((target / CONFIG).read_text(encoding="utf-8"))
+        return found["library_name"] == LIBRARY and not (target / FILE).exists()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _settings(run: Path) -> JsonObject:
@@ -78,17 +102,19 @@ def _settings(run: Path) -> JsonObject:
 
 
 def _write(tagger: Tagger, settings: JsonObject, fresh: Path) -> None:
-    artifact, folder = tagger.artifact, RunFolder(fresh)
-    shutil.copyfile(artifact.model, fresh / MODEL)
-    told = artifact.facts | {"model": MODEL, "sha256": {MODEL: file_digest(fresh / MODEL)}}
-    folder.write_json(FILE, told | {"method": Path(str(told.get("method", ""))).name})
-    folder.write_json(CONFIG, _config(artifact, settings))
+    artifact = tagger.artifact
+    with artifact.model.open("rb") as opened, atomic_file(fresh / MODEL) as written:
+        shutil.copyfileobj(opened, written)
+    write_json(fresh / CONFIG, _config(artifact, settings))
+    together = {name: file_digest(fresh / name) for name in (CONFIG, MODEL)}
+    told = artifact.facts | {"model": MODEL, "sha256": together}
+    write_json(fresh / FILE, told | {"method": Path(str(told.get("method", ""))).name})
 
 
 def _config(artifact: Artifact, settings: JsonObject) -> JsonObject:
     """Return what programs ask of a model before they load it, under the names that timm uses."""
     return {
-        "library_name": "tagspread",
+        "library_name": LIBRARY,
         "library_version": __version__,
         "architecture": artifact.facts["backbone"],
         "head": artifact.facts["head"],

@@ -22,7 +22,8 @@ from tagspread._version import __version__
 from tagspread.errors import TagspreadError
 from tagspread.export.compare import Compared, compare, find_sample
 from tagspread.export.resize import resize
-from tagspread.predict.tables import check_output, in_one_motion
+from tagspread.files import atomic_path
+from tagspread.predict.tables import check_output, reserve_output
 from tagspread.predict.tagger import Tagger, load
 from tagspread.run.artifact import Artifact
 
@@ -68,10 +69,9 @@ def export_onnx(
     tagger = load(run, device="cpu")
     sample = find_sample(Path(run), images, max(tagger.artifact.shape))
     model = _graph(tagger)
-    with in_one_motion(path) as opened:
-        opened.write(model)
-        opened.flush()
-        return compare(Path(opened.name), tagger, sample)  # what raises here leaves no file
+    with reserve_output(path, overwrite, (".onnx",)), atomic_path(path) as unnamed:
+        unnamed.write_bytes(model)
+        return compare(unnamed, tagger, sample)  # what raises here leaves no file
 
 
 def _check_installed() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sized
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +12,9 @@ import torch
 from tagspread.data.images.store import TensorStore
 from tagspread.data.modality import ImageModality
 from tagspread.errors import TagspreadError
+from tagspread.files import atomic_file
 from tagspread.predict.images import ImageInput, read_chunks
+from tagspread.predict.tables import reserve_output
 from tagspread.progress import Watcher
 from tagspread.train.features import embed
 from tagspread.train.trainer import choose_device
@@ -90,15 +91,11 @@ def check_file(file: Path, overwrite: bool) -> None:
 
 
 def write_features(found: Embedded, file: Path, backbone: str, *, overwrite: bool = False) -> None:
-    """Write ``images``, ``features`` and ``backbone`` into an ``.npz`` file, in one motion."""
+    """Write ``images``, ``features`` and ``backbone`` into an ``.npz`` file."""
     check_file(file, overwrite)
-    fresh = file.with_name(file.name + ".writing")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with fresh.open("wb") as opened:
-            np.savez(opened, images=np.array(found.images), features=found.features, backbone=np.array(backbone))
-        fresh.replace(file)
     except OSError as error:
-        with suppress(OSError):
-            fresh.unlink()
         raise TagspreadError(f"{file} cannot be written ({error.strerror}); give another place.") from None
+    with reserve_output(file, overwrite, (".npz",)), atomic_file(file) as opened:
+        np.savez(opened, images=np.array(found.images), features=found.features, backbone=np.array(backbone))

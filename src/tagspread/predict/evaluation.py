@@ -160,7 +160,7 @@ def decide_on_table(
     )
     facts[CHOSEN_ON] = chosen_on_digests(digests[good])
     facts["decision"] |= {"trained_on": trained_on, "images": len(table)}
-    update_artifact(tagger.artifact.path, lambda before: before | facts)
+    update_artifact(tagger.artifact, lambda before: before | facts)
     return facts
 
 

@@ -28,8 +28,9 @@ from tagspread.data.tables.layouts import DELIMITERS
 from tagspread.data.tables.options import TableOptions
 from tagspread.data.tables.read import options_for_run
 from tagspread.errors import TagspreadError
+from tagspread.files import atomic_file
 from tagspread.predict.evaluation import own_table_options
-from tagspread.predict.tables import check_delimiter, check_output, in_one_motion
+from tagspread.predict.tables import check_delimiter, check_output, reserve_output
 from tagspread.predict.tagger import Tagger
 
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -92,39 +93,40 @@ def fill_table(
     check_output(out, overwrite, SUFFIXES)
     if out.exists() and out.samefile(table):
         raise TagspreadError(f"{out} is the table itself; give another file, so that nothing of yours is lost.")
-    given = GivenOptions.of(options).to_dict()
-    read = _read(table, images, TableOptions(**options_for_run(table, own_table_options(tagger), given)))
-    if read.columns.tags is not None:
-        _check_tags(table, read, tagger.classes)
-    filled, columns = _columns(tagger, read)
-    open_rows = _open_rows(read, columns, blank)
-    unlabeled = _unnamed(read, table, images)
-    new_names = [written_name(path, images) for path in unlabeled]
-    todo = [*(images / read.names[row] for row in open_rows), *unlabeled]
-    done = 0
-    for part in tagger.stream(todo, top=top, threshold=threshold, mirror=mirror, batch=batch):
-        for place, (error, tags, chosen) in enumerate(
-            zip(part.errors, part.tags, part.chosen, strict=True), start=done
-        ):
-            if error:
-                filled.broken += 1
-            elif place < len(open_rows):
-                filled.cells += _fill(read, read.rows[open_rows[place]], columns, tags, chosen)
-            else:
-                row = [""] * len(read.header)
-                row[read.columns.image] = new_names[place - len(open_rows)]
-                _fill(read, row, columns, tags, chosen)
-                read.rows.append(row)
-                filled.rows += 1
-        done += len(part)
-        if progress is not None:
-            progress(done, len(todo))
-    if todo and filled.broken == len(todo):
-        raise TagspreadError(
-            f"none of the {len(todo):,} images to tag can be read, such as {todo[0]}; nothing was written."
-        )
-    _write(read, table, out)
-    return filled
+    with reserve_output(out, overwrite, SUFFIXES):
+        given = GivenOptions.of(options).to_dict()
+        read = _read(table, images, TableOptions(**options_for_run(table, own_table_options(tagger), given)))
+        if read.columns.tags is not None:
+            _check_tags(table, read, tagger.classes)
+        filled, columns = _columns(tagger, read)
+        open_rows = _open_rows(read, columns, blank)
+        unlabeled = _unnamed(read, table, images)
+        new_names = [written_name(path, images) for path in unlabeled]
+        todo = [*(images / read.names[row] for row in open_rows), *unlabeled]
+        done = 0
+        for part in tagger.stream(todo, top=top, threshold=threshold, mirror=mirror, batch=batch):
+            for place, (error, tags, chosen) in enumerate(
+                zip(part.errors, part.tags, part.chosen, strict=True), start=done
+            ):
+                if error:
+                    filled.broken += 1
+                elif place < len(open_rows):
+                    filled.cells += _fill(read, read.rows[open_rows[place]], columns, tags, chosen)
+                else:
+                    row = [""] * len(read.header)
+                    row[read.columns.image] = new_names[place - len(open_rows)]
+                    _fill(read, row, columns, tags, chosen)
+                    read.rows.append(row)
+                    filled.rows += 1
+            done += len(part)
+            if progress is not None:
+                progress(done, len(todo))
+        if todo and filled.broken == len(todo):
+            raise TagspreadError(
+                f"none of the {len(todo):,} images to tag can be read, such as {todo[0]}; nothing was written."
+            )
+        _write(read, table, out)
+        return filled
 
 
 def _read(table: Path, images: Path, options: TableOptions) -> _Table:
@@ -220,7 +222,7 @@ def _write(read: _Table, table: Path, out: Path) -> None:
         start = opened.read(4096)
     ending = "\r\n" if b"\r\n" in start else "\n"
     encoding = "utf-8-sig" if start.startswith(b"\xef\xbb\xbf") else "utf-8"
-    with in_one_motion(out) as opened_out:
+    with atomic_file(out) as opened_out:
         text = io.TextIOWrapper(opened_out, encoding=encoding, newline="", write_through=True)
         writer = csv.writer(text, delimiter=read.separator, lineterminator=ending)
         writer.writerows([read.header, *read.rows])

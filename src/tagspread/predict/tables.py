@@ -6,11 +6,12 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Protocol, cast
+from typing import IO, Protocol
 
 from tagspread.errors import TagspreadError
+from tagspread.files import atomic_file, lock_of, refuse_others
 from tagspread.predict.predictions import FIXED, Predictions, column_names
 
 DIGITS = 6  # of probabilities in text
@@ -126,17 +127,22 @@ def check_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(WR
 
 
 @contextmanager
-def in_one_motion(file: Path) -> Iterator[IO[bytes]]:
-    """Open a file to write; it gets its name when it is whole, and is gone if it never is."""
-    fresh = file.with_name(file.name + ".writing")
-    try:
-        with fresh.open("wb") as opened:
-            yield cast(IO[bytes], opened)
-        fresh.replace(file)
-    except OSError as error:
-        raise TagspreadError(f"{file} cannot be written ({error.strerror or error}).") from None
-    finally:
-        fresh.unlink(missing_ok=True)
+def reserve_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(WRITERS)) -> Iterator[None]:
+    """Keep other processes from writing a file until it is written; raise if one is at it, or as `check_output` does.
+
+    Args:
+        file: the file to write.
+        overwrite: whether one that is there may be replaced.
+        suffixes: what its name may end in; nothing stands for anything.
+    """
+    check_output(file, overwrite, suffixes)
+    with ExitStack() as held:
+        try:
+            held.enter_context(refuse_others(lock_of(file), file, "is being written", "give another name"))
+        except OSError as error:
+            raise TagspreadError(f"{file} cannot be written ({error.strerror}); give another place.") from None
+        check_output(file, overwrite, suffixes)  # another process may just have finished it
+        yield
 
 
 @contextmanager
@@ -154,7 +160,7 @@ def open_table(
     path = Path(file)
     check_output(path, overwrite)
     check_delimiter(classes, delimiter)
-    with in_one_motion(path) as opened:
+    with reserve_output(path, overwrite), atomic_file(path) as opened:
         writer = WRITERS[path.suffix.lower()](opened, classes, delimiter)
         try:
             yield writer

@@ -14,7 +14,8 @@ from tagspread.aliases import Progress
 from tagspread.core.bootstrap import MIN_POSITIVES
 from tagspread.data.tables.given_options import GivenOptions
 from tagspread.errors import Both, TagspreadError
-from tagspread.predict.tables import check_output, in_one_motion
+from tagspread.files import write_text
+from tagspread.predict.tables import check_output, reserve_output
 from tagspread.predict.tagger import load
 from tagspread.report.charts import (
     class_histogram,
@@ -106,8 +107,11 @@ def write_report(
                 Missing("How good each tag is, and example images", error.on_command_line.rstrip("."))
             )
     text = _render(_content(summary, scored, labeled.trained_y))
-    with in_one_motion(file) as opened:
-        opened.write(text.encode("utf-8", "replace"))
+    if out is None:
+        write_text(file, text, errors="replace")
+    else:
+        with reserve_output(file, overwrite, (".html",)):
+            write_text(file, text, errors="replace")
     return Written(file, summary.missing)
 
 

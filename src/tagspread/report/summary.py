@@ -100,7 +100,8 @@ def summarize_run(run: str | Path) -> RunSummary:
     config, missing = RunConfig.read(folder.path), list[Missing]()
     finished = any((folder.path / name).exists() for name in (FILE, "metrics.json"))
     if not finished:
-        missing.append(Missing("Everything about single tags", f"the run has no {FILE}: training has not finished"))
+        why = f"the run has no {FILE}: training has not finished.{folder.where_previous}".removesuffix(".")
+        missing.append(Missing("Everything about single tags", why))
     artifact = read_artifact(folder.path) if finished else None
     unlabeled = None
     if artifact is not None:

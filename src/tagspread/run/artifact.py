@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -24,11 +25,12 @@ from tagspread._version import __version__
 from tagspread.core.calibration import Calibration
 from tagspread.errors import Both, TagspreadError
 from tagspread.methods import METHODS, get_method
-from tagspread.run.folder import PREVIOUS, RunFolder
+from tagspread.run.folder import BELONG, CHOSEN, CONFIG, MANIFEST, RunFolder
 from tagspread.vision.backbones import TagNet, build_network
 
-FORMAT = 1  # raised when an older version could no longer read, or would misread, what is written
-FILE = "labels.json"
+FORMAT = 2  # raised when an older version could no longer read, or would misread, what is written
+FILE = MANIFEST
+SMALL = ("config.json", "metrics.json", "log.jsonl")  # files that are compared whenever a run is read
 LARGEST = 2**14  # pixels along a side that anybody could have trained with
 
 
@@ -79,8 +81,48 @@ def _names_digest(names: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()
 
 
-def read_artifact(run: str | PathLike[str]) -> Artifact:
-    """Read and check the ``labels.json`` of a run; the weights are checked when they are loaded."""
+def write_artifact(run: RunFolder, facts: dict[str, Any]) -> None:
+    """Write ``labels.json``, the last file of a run, with the SHA-256 of all others that belong to it."""
+    there = [name for name in BELONG if (run.path / name).is_file()]
+    told = facts | {"sha256": {name: file_digest(run.path / name) for name in there}}
+    run.write_json(FILE, told | {"run": run.read_json(CONFIG).get("id")})
+
+
+def check_belongs(run: str | PathLike[str], facts: dict[str, Any], name: str) -> None:
+    """Raise if a file of a run is there, and is not the one that was written together with its ``labels.json``.
+
+    Args:
+        run: the folder.
+        facts: what its ``labels.json`` says.
+        name: the file; one that ``labels.json`` does not know may be anything.
+    """
+    file, stated = Path(run) / name, facts.get("sha256")
+    if isinstance(stated, dict) and name in stated and file.is_file() and stated[name] != file_digest(file):
+        raise _mixed(file, f"its SHA-256 differs from {FILE}")
+
+
+def _check_config(path: Path, facts: dict[str, Any]) -> None:
+    """Raise if ``config.json`` is of another run; paths in it may have changed, as it says where the images are."""
+    with suppress(OSError, ValueError, AttributeError):
+        found = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("id")
+        if None not in (found, facts.get("run")) and found != facts["run"]:
+            raise _mixed(path / CONFIG, f"its id is not the one in {FILE}")
+
+
+def _mixed(file: Path, why: str) -> TagspreadError:
+    return TagspreadError(
+        f"{file} is not the file that training wrote ({why}): files of several runs are mixed, or it was changed; "
+        "copy the run anew."
+    )
+
+
+def read_artifact(run: str | PathLike[str], *, whole: bool = True) -> Artifact:
+    """Read and check the ``labels.json`` of a run; the weights are checked when they are loaded.
+
+    Args:
+        run: the folder.
+        whole: also raise if the run's settings, log or metrics are of another run.
+    """
     path = Path(run)
     facts = _read(path)
     found = facts.get("format")
@@ -88,7 +130,7 @@ def read_artifact(run: str | PathLike[str]) -> Artifact:
         raise TagspreadError(
             f"{path / FILE} has no format number: it is of no finished run of this version; train again."
         )
-    _check_not_newer(path, found)
+    _check_format(path, found)
     try:
         classes = tuple(facts["classes"])
         thresholds = np.array([math.inf if cut is None else float(cut) for cut in facts["thresholds"]])
@@ -112,24 +154,34 @@ def read_artifact(run: str | PathLike[str]) -> Artifact:
             f"the classes in {path / FILE} are not those that training wrote, which the weights know by their place; "
             "put the file back, and rename tags in what predict writes."
         )
+    if whole:
+        _check_config(path, facts)
+        for name in SMALL:
+            check_belongs(path, facts, name)
     return Artifact(path, facts, classes, thresholds, Calibration(slope, intercept), (channels, height, width), model)
 
 
 def check_resumable(run: str | Path) -> None:
-    """Raise if a newer version wrote the run's ``labels.json``, which going on would write over."""
+    """Raise if the run is of another version, whose ``labels.json`` would be overwritten, or was being replaced."""
     path = Path(run)
+    RunFolder(path).check_resumable()
     try:
         found = json.loads((path / FILE).read_text(encoding="utf-8"))["format"]
     except (OSError, ValueError, KeyError, TypeError):
-        return  # not finished, or damaged: going on fixes that
+        return  # not finished, or damaged: resuming fixes that
     if isinstance(found, int):
-        _check_not_newer(path, found)
+        _check_format(path, found)
 
 
-def _check_not_newer(path: Path, found: int) -> None:
+def _check_format(path: Path, found: int) -> None:
     if found > FORMAT:
         raise TagspreadError(
             f"{path / FILE} has format {found}, tagspread {__version__} reads up to {FORMAT}; install a newer one."
+        )
+    if found < FORMAT:
+        raise TagspreadError(
+            f"{path / FILE} has format {found}, of an earlier version; tagspread {__version__} reads {FORMAT}: train "
+            "again, or install the version that wrote it."
         )
 
 
@@ -148,25 +200,40 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _lacks_file(run: RunFolder) -> TagspreadError:
+    before = run.where_previous
     if not run.is_run:
-        return TagspreadError(f"{run.path} has no {FILE}: it is not the folder of a run.")
+        return TagspreadError(f"{run.path} has no {FILE}: it is not the folder of a run.{before}")
+    if run.is_half_replaced:
+        return TagspreadError(f"{run.path} has no {FILE}: the run was being replaced.{before}")
     if not (run.path / "metrics.json").exists():
-        before = run.path / PREVIOUS
-        hint = f" The run that it replaces is in {before}." if (before / FILE).exists() else ""
-        return TagspreadError(f"{run.path} has no {FILE}: training has not finished.{hint}")
+        return TagspreadError(f"{run.path} has no {FILE}: training has not finished.{before}")
     return TagspreadError(
-        f"{run.path} has no {FILE}, though its training has finished; copy it there, or make it anew with @resume.",
+        f"{run.path} has no {FILE}, though its training has finished; copy it there, or write it again with @resume."
+        f"{before}",
         resume=Both("ts.train(..., resume=True)", f"tagspread train --resume {run.path}"),
     )
 
 
 def is_whole(run: str | Path) -> bool:
-    """Say whether a run has a tagger that nothing is wrong with, as far as can be told without loading it."""
+    """Say whether a run has a tagger, and all files that are there are those that were written with it."""
     try:
-        check_weights(read_artifact(run))
+        artifact = read_artifact(run)
+        check_weights(artifact)
+        for name in BELONG:
+            check_belongs(run, artifact.facts, name)
     except TagspreadError:
         return False
     return True
+
+
+def kept_facts(run: str | Path) -> dict[str, Any] | None:
+    """Return the ``labels.json`` of an earlier end of the run that fits its weights, with the user's decisions."""
+    try:
+        artifact = read_artifact(run, whole=False)
+        check_weights(artifact)
+    except TagspreadError:
+        return None
+    return artifact.facts
 
 
 def load_network(artifact: Artifact, device: torch.device) -> TagNet:
@@ -225,7 +292,16 @@ def _check_fits(artifact: Artifact, network: TagNet, tensors: dict[str, torch.Te
         )
 
 
-def update_artifact(run: str | Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Replace ``labels.json`` by what ``change`` makes of it, in one motion."""
-    artifact = read_artifact(run)
-    RunFolder(artifact.path).write_json(FILE, change(artifact.facts))
+def update_artifact(artifact: Artifact, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Replace a run's ``labels.json`` by what ``change`` makes of it.
+
+    Args:
+        artifact: the run as it was read; one that was trained again since then is not changed.
+        change: takes the facts that are there by now.
+    """
+    run = RunFolder(artifact.path)
+    with run.locked(CHOSEN):
+        now = read_artifact(run.path)
+        if now.facts.get("sha256") != artifact.facts.get("sha256"):
+            raise TagspreadError(f"{run.path} holds another run by now; nothing was changed. Call again.")
+        run.write_json(FILE, change(now.facts))

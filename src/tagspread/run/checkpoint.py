@@ -6,17 +6,16 @@ Tensors are stored by name; what is not a tensor travels as JSON in the file's h
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
+from tagspread.files import Remedy, write_tensors
 
 FORMAT = 2  # raised whenever what is written changes: a checkpoint is for the version that made it
 
@@ -33,22 +32,16 @@ class Checkpoint(NamedTuple):
 
 
 def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: JsonObject) -> None:
-    """Write beside the old file, make sure it is on the disk, then put it in the old one's place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".writing")
-    on_host = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    """Write a checkpoint; until it is whole and on the disk, the last one stays."""
+    remedy = Remedy("make room there or choose another @out. The last good checkpoint is kept", {"out": ...})
     try:
-        save_file(on_host, fresh, metadata={"tagspread": json.dumps({"format": FORMAT, **facts})})
-        with fresh.open("rb") as written:
-            os.fsync(written.fileno())
-        fresh.replace(path)
-    except (OSError, SafetensorError) as error:
-        fresh.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
         raise TagspreadError(
-            f"the checkpoint could not be written to {path.parent} ({error}); make room there or choose another @out. "
-            "The last good checkpoint is kept.",
-            out=...,
+            f"{path.parent} cannot be written to ({error.strerror}); choose another @out.", out=...
         ) from None
+    header = {"tagspread": json.dumps({"format": FORMAT, **facts})}
+    write_tensors(path, tensors, header, remedy=remedy)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -50,17 +51,19 @@ class RunConfig:
         settings: how, see :class:`tagspread.train.config.TrainConfig`.
         data: where the data came from.
         keep_better: whether the labeled-only model becomes the run's if it is better.
+        id: a number that no other run has; the run's labels.json has it, too.
     """
 
     version: str
     settings: JsonObject
     data: DataSource = DataSource()
     keep_better: bool = False
+    id: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
 
     def write(self, folder: RunFolder) -> None:
         """Write it into a run folder."""
         written = {"tagspread": self.version, "settings": self.settings, "data": self.data.to_dict()}
-        folder.write_json(FILE, written | {"keep_better": self.keep_better})
+        folder.write_json(FILE, written | {"keep_better": self.keep_better, "id": self.id})
 
     @classmethod
     def read(cls, run: str | PathLike[str]) -> RunConfig:
@@ -82,7 +85,8 @@ class RunConfig:
             raise TagspreadError(
                 f"{folder.path / FILE} is damaged: it does not say where the data came from; copy it anew."
             ) from None
-        return cls(str(stored["tagspread"]), settings, source, bool(stored.get("keep_better")))
+        more = {"id": str(stored["id"])} if "id" in stored else {}
+        return cls(str(stored["tagspread"]), settings, source, bool(stored.get("keep_better")), **more)
 
     @classmethod
     def find(cls, run: str | PathLike[str]) -> RunConfig | None:

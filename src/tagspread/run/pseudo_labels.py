@@ -23,7 +23,8 @@ import numpy as np
 
 from tagspread.data.tables.read import PSEUDO_LABEL_COLUMNS
 from tagspread.errors import TagspreadError
-from tagspread.run.folder import RunFolder
+from tagspread.run.artifact import check_belongs
+from tagspread.run.folder import MANIFEST, RunFolder
 
 FILE = "pseudo_labels.csv"
 IGNORED = -1.0
@@ -109,6 +110,8 @@ def read_pseudo_labels(run: str | Path) -> list[PseudoLabeledImage]:
     folder = RunFolder(run)
     folder.read_json("config.json")  # or it is not a run at all
     file = folder.path / FILE
+    if (folder.path / MANIFEST).exists():
+        check_belongs(folder.path, folder.read_json(MANIFEST), FILE)
     try:
         with file.open(newline="", encoding="utf-8", errors="surrogateescape") as opened:
             return _read(file, csv.reader(opened))
@@ -120,7 +123,7 @@ def read_pseudo_labels(run: str | Path) -> list[PseudoLabeledImage]:
 
 def _why_none(run: RunFolder) -> str:
     if not (run.path / "metrics.json").exists():
-        return "training has not finished"
+        return f"training has not finished.{run.where_previous}".removesuffix(".")
     gain = run.read_json("metrics.json").get("gain")
     if gain is not None and "left_out" not in gain:
         return "it has gone since the run wrote it; copy it there"

@@ -9,6 +9,7 @@ interrupted one does not compute them again. Both carry a digest of images, netw
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from tagspread.aliases import Progress
 from tagspread.data.images.store import Store, TensorStore
 from tagspread.errors import TagspreadError
-from tagspread.files import alone
+from tagspread.files import Remedy, hold_lock, write_text
 from tagspread.progress import Watcher
 from tagspread.run.folder import RunFolder
 from tagspread.train.dataset import Dataset
@@ -229,7 +230,7 @@ def forget_others(files: Sequence[Path]) -> None:
         return
     for other in files[0].parent.glob(f"features-{'[0-9a-f]' * DIGITS}.npy"):  # not any of the user's own
         if other not in files:
-            for file in (other, _note(other), _lock(other)):
+            for file in (_note(other), other, _lock(other)):
                 file.unlink(missing_ok=True)
 
 
@@ -242,16 +243,14 @@ def _lock(file: Path) -> Path:
 
 
 def _write_note(file: Path, done: int) -> None:
-    fresh = file.with_suffix(".writing")
-    fresh.write_text(str(done), encoding="utf-8")
-    fresh.replace(_note(file))
+    write_text(_note(file), str(done), remedy=Remedy("make room there, or give another @cache", {"cache": ...}))
 
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
     with ExitStack() as held:
         try:
-            held.enter_context(alone(_lock(file)))
+            held.enter_context(hold_lock(_lock(file)))
         except OSError as error:
             raise _not_kept(file, error) from None
         yield
@@ -265,7 +264,12 @@ def _open(file: Path, shape: tuple[int, int]) -> tuple[np.memmap[Any, Any], int]
             kept = open_memmap(file, mode="r+")
             if kept.shape == shape and kept.dtype == np.float32:
                 return kept, int(_note(file).read_text(encoding="utf-8"))
-        return open_memmap(file, mode="w+", dtype=np.float32, shape=shape), 0
+        _note(file).unlink(missing_ok=True)  # what it says is not of the file that is made now
+        kept = open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
+        if hasattr(os, "posix_fallocate"):  # else a disk that fills up would end the process: memory cannot fail
+            with file.open("r+b") as opened:
+                os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+        return kept, 0
     except (OSError, ValueError) as error:
         raise _not_kept(file, error) from None
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from tagspread.core.bootstrap import count_rare_classes
 from tagspread.core.metrics import mean_average_precision, mean_average_precision_interval
 from tagspread.data.tables.read import PSEUDO_LABEL_COLUMNS
-from tagspread.run.artifact import is_whole
+from tagspread.run.artifact import kept_facts, write_artifact
 from tagspread.run.folder import RunFolder
 from tagspread.run.pseudo_labels import FILE as PSEUDO_LABELS
 from tagspread.run.pseudo_labels import pseudo_label_rows
@@ -81,9 +81,10 @@ def finalize(
     folder.write_json("metrics.json", metrics)
     if training.pseudo_labels.are_there:
         _write_pseudo_labels(dataset, training.pseudo_labels, folder, images)
-    if not is_whole(folder.path):  # one that fits these weights is of an earlier end, and may hold the user's decisions
+    if (facts := kept_facts(folder.path)) is None:  # one of an earlier end may hold the user's decisions
         facts = facts_of_run(dataset, config, experiment.network, shipped.file, shipped.logits)
-        folder.write_json("labels.json", facts | {"network": shipped.name})
+        facts |= {"network": shipped.name}
+    write_artifact(folder, facts)
     return metrics
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -125,19 +126,23 @@ def run_training(
     """
     device, watcher, folder = device or choose_device(), watcher or Watcher(), RunFolder(out)
     options = options or RunOptions()
+    if options.resume:
+        folder.check_resumable()
     if options.resume and folder.is_run and not folder.checkpoint.exists():
         options = replace(options, resume=False, overwrite=True)  # stopped before there was anything to continue
     try:
         experiment = prepare(dataset, config, device, backbone=backbone, resume=options.resume)
         if options.tensorboard:
             _tensorboard_class()
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        # a folder that is no run is refused below, and nothing is left there
+        alone = folder.locked() if folder.is_run or not options.resume else nullcontext()
+        with alone, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             experiment.seed()  # the caller's random numbers are the caller's
             return _run(experiment, folder, options, watcher)
     except (torch.OutOfMemoryError, MemoryError):
         raise _out_of_memory(device, config) from None
     except KeyboardInterrupt as stop:
-        if isinstance(stop, Interrupted) or not folder.is_run:
+        if isinstance(stop, Interrupted) or not folder.is_run or folder.keeps_old_run:
             raise
         raise Interrupted(str(folder.path)) from None  # before the first step, or at once: resuming works all the same
     finally:
@@ -152,7 +157,8 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
     else:
         folder.create(options.overwrite, bytes_needed=13 * _size_in_bytes(network))
         data = options.about or DataSource()
-        RunConfig(__version__, config.to_dict(), data, options.keep_better).write(folder)
+        run_config = RunConfig(__version__, config.to_dict(), data, options.keep_better)
+        run_config.write(folder)
         write_split(folder, split_of(experiment.dataset))
         for note in experiment.notes:
             watcher.note(f"note: {note}")
@@ -165,6 +171,7 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
         if not has_split(folder.path):  # the checkpoint is of these data, as has just been found
             write_split(folder, split_of(experiment.dataset))
         if (done := finished_run(folder.path)) is not None:
+            folder.forget_previous()
             watcher.note(ALREADY.format(folder.path))
             return done
         keep_better = options.keep_better or RunConfig.read(folder.path).keep_better
@@ -172,12 +179,12 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
         keep_better = options.keep_better
         if views is not None:
             train_head(training, views, watcher, labeled_only=recorder.labeled_only)
-            settings = training.experiment.config.to_dict()
-            replace(RunConfig.read(folder.path), settings=settings).write(folder)
+            replace(run_config, settings=training.experiment.config.to_dict()).write(folder)
         elif config.start == "fitted_head":
             _fit_first_head(training, recorder, watcher)
         if options.after is not None:
             training.start_after(RunFolder(options.after).checkpoint)
+        folder.commit_start()
         training.save()
 
     train_loop(training, watcher, recorder)

@@ -19,7 +19,6 @@ import json
 import math
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
@@ -39,6 +38,7 @@ from tagspread.data.images.decode import (
     shifted,
 )
 from tagspread.errors import TagspreadError
+from tagspread.files import LOCK, Remedy, atomic_text, hold_lock
 
 FORMAT = "tagspread image cache"
 VERSION = 1  # raise it whenever decode() gives other bytes for the same file
@@ -198,12 +198,9 @@ class ImageCache:
             "used": self._used,
             "slots": [[*key, slot] for key, slot in self._slots.items()],
         }
-        new = self.index_file.with_suffix(".json.new")
-        with new.open("w", encoding="ascii") as file:
+        remedy = Remedy("give a folder in which you may write, on a disk with room")
+        with atomic_text(self.index_file, remedy=remedy) as file:
             json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.index_file)
 
     def _read_index(self) -> None:
         try:
@@ -233,18 +230,14 @@ class ImageCache:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[FileIO]:
         """Open the data file for writing, for this process alone."""
-        with self._disk_errors():
-            if not os.access(self.folder, os.W_OK):  # else noticed only when the index is to be replaced
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            descriptor = os.open(self.data_file, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
-        # unbuffered, for after a failed write a buffer would try, and fail, once more on closing
-        with os.fdopen(descriptor, "r+b", buffering=0) as data:
-            if sys.platform != "win32":
-                import fcntl
-
-                with contextlib.suppress(OSError):  # some network drives know no locks; most users are alone there
-                    fcntl.flock(data, fcntl.LOCK_EX)
-            yield data  # closing the file gives the lock back
+        with contextlib.ExitStack() as held:
+            with self._disk_errors():
+                if not os.access(self.folder, os.W_OK):  # else noticed only when the index is to be replaced
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+                held.enter_context(hold_lock(self.folder / f".tagspread-{self.size}{LOCK}"))
+                descriptor = os.open(self.data_file, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+            # unbuffered, for after a failed write a buffer would try, and fail, once more on closing
+            yield held.enter_context(os.fdopen(descriptor, "r+b", buffering=0))
 
     def _check_space(self, images: int) -> None:
         with self._disk_errors():

@@ -16,6 +16,7 @@ from tagspread.data.tables.image_names import Source
 from tagspread.data.tables.options import TableOptions
 from tagspread.data.tables.paths import Paths
 from tagspread.errors import TagspreadError, did_you_mean
+from tagspread.files import atomic_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,18 +155,11 @@ class LabelTable:
         names = [written_name(path, images) for path in self.paths]
         if path.exists() and not overwrite:
             raise TagspreadError(f"{path} exists; give another name, or replace it with @overwrite.", overwrite=True)
-        fresh = path.with_name(path.name + ".writing")
-        try:
-            with fresh.open("w", newline="", encoding="utf-8") as opened:
-                writer = csv.writer(opened)
-                writer.writerow(["image", *self.classes])
-                for name, row in zip(names, self.y, strict=True):
-                    writer.writerow([name, *map(CELLS.__getitem__, row.tolist())])
-            fresh.replace(path)
-        except OSError as error:
-            raise TagspreadError(f"{path} cannot be written ({error.strerror}).") from None
-        finally:
-            fresh.unlink(missing_ok=True)
+        with atomic_text(path) as opened:
+            writer = csv.writer(opened)
+            writer.writerow(["image", *self.classes])
+            for name, row in zip(names, self.y, strict=True):
+                writer.writerow([name, *map(CELLS.__getitem__, row.tolist())])
 
     def to_frame(self, image_column: str = "image") -> pd.DataFrame:
         """Return a data frame: the paths as text, then a nullable integer column (``Int8``) per class."""

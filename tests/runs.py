@@ -1,0 +1,13 @@
+"""What tests do to run folders."""
+
+import json
+from pathlib import Path
+
+from tagspread.run.artifact import file_digest
+
+
+def sign_again(run: Path) -> None:
+    """Let the run's labels.json accept files that a test has changed."""
+    facts = json.loads((run / "labels.json").read_text())
+    facts["sha256"] = {name: file_digest(run / name) for name in facts["sha256"]}
+    (run / "labels.json").write_text(json.dumps(facts))
