@@ -120,8 +120,8 @@ def train(
             dataset = dataset_from_folder(
                 *where, size=size, device=place, cache=kept, watcher=watcher, table_options=options
             )
-            folder, table, test_table = (None if path is None else str(path) for path in where)
-            about = replace(about, images=folder, labels=table, test_labels=test_table, table_options=options)
+            root, table, test_table = (None if path is None else str(path) for path in where)
+            about = replace(about, images=root, labels=table, test_labels=test_table, table_options=options)
         else:
             dataset = dataset_from_arrays(
                 images,

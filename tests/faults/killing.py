@@ -32,7 +32,7 @@ class Counter:
             self._see(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
             sync(descriptor)
 
-        os.fsync = fsync
+        os.fsync = fsync  # type: ignore[assignment]
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
         if event in EVENTS or (event == "open" and isinstance(args[2], int) and args[2] & WRITING):

@@ -30,6 +30,7 @@ def begin(trainings, tmp_path):
             shutil.copytree(trainings.top / "old", run)
         if way == "resume":
             total = in_child(lambda: trainings.train(run, 2), run.parent)
+            assert total is not None
             shutil.rmtree(run)
             assert in_child(lambda: trainings.train(run, 2), run.parent, total // 2) is None
         return run

@@ -152,6 +152,7 @@ def test_resume(killed, trainings, tmp_path):
     begun = tmp_path / "begun"
     begun.mkdir()
     total = in_child(lambda: trainings.train(begun / "run", 2), begun)
+    assert total is not None
     shutil.rmtree(begun / "run")
     next(at for at in range(total // 3, total) if _has_an_epoch(trainings, begun, at))
 
