@@ -79,7 +79,7 @@ def test_a_link_is_replaced_and_what_it_leads_to_is_not(write, tmp_path):
 
 @pytest.mark.parametrize("write", WRITERS)
 def test_a_link_in_the_way_of_the_temporary_name_is_not_followed(write, tmp_path, monkeypatch):
-    monkeypatch.setattr("tagspread.files.secrets.token_hex", lambda n: "0" * 2 * n)
+    monkeypatch.setattr("secrets.token_hex", lambda n: "0" * 2 * n)
     (tmp_path / "theirs").write_bytes(b"theirs")
     files._temporary(tmp_path / "a.bin").symlink_to(tmp_path / "theirs")
     monkeypatch.setattr(files, "_remove_dead", lambda target: None)

@@ -87,13 +87,15 @@ def train(
     """
     _check_misplaced(settings)
     config = make_config(preset, method=method, **settings)
-    folder = RunFolder(out)
-    with folder.locked() if folder.is_run or not resume else nullcontext():  # or nobody is to find a folder there
+    run_folder = RunFolder(out)
+    with (
+        run_folder.locked() if run_folder.is_run or not resume else nullcontext()
+    ):  # or nobody is to find a folder there
         if resume:  # before images are decoded, which may take long
             check_resumable(out)
         else:
             check_heard(settings, config.mode)
-            folder.check_free(overwrite)
+            run_folder.check_free(overwrite)
         _check_settings(config, test_share, resume)
         if labels is None and not resume:
             raise TagspreadError("labels is None; only a run that is resumed (resume=True) knows its labels itself.")
@@ -147,7 +149,7 @@ def train(
         )
         run = run_training(dataset, config, out, run_options, device=place, watcher=watcher, backbone=backbone)
         if labels is None and images is not None:  # from now on the run knows where its images are
-            replace(RunConfig.read(out), data=about).write(folder)
+            replace(RunConfig.read(out), data=about).write(run_folder)
         return run
 
 

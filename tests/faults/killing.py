@@ -45,8 +45,19 @@ class Counter:
             self.count += 1
 
 
-def in_child(job: Callable[[], object], folder: Path, at: int | None = None) -> int | None:
-    """Run ``job`` in a fork; return how many operations it did, or None if it was killed at operation ``at``."""
+def count_operations(job: Callable[[], object], folder: Path) -> int:
+    """Run ``job`` in a fork; return how many operations it did."""
+    count = _in_child(job, folder, None)
+    assert count is not None
+    return count
+
+
+def kill(job: Callable[[], object], folder: Path, at: int) -> bool:
+    """Run ``job`` in a fork; return whether it was killed at operation ``at``, or ended before."""
+    return _in_child(job, folder, at) is None
+
+
+def _in_child(job: Callable[[], object], folder: Path, at: int | None) -> int | None:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:

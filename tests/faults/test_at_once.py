@@ -13,7 +13,7 @@ from tagspread.predict import tagger
 from tagspread.predict.tagger import Tagger
 from tagspread.run.artifact import is_whole
 from tagspread.run.folder import RunFolder
-from tests.faults.killing import in_child, paused_child
+from tests.faults.killing import count_operations, kill, paused_child
 from tests.faults.test_killed import call, litter
 
 WAYS: dict[str, dict[str, Any]] = {"train": {}, "overwrite": {"overwrite": True}, "resume": {"resume": True}}
@@ -29,10 +29,9 @@ def begin(trainings, tmp_path):
         if way == "overwrite":
             shutil.copytree(trainings.top / "old", run)
         if way == "resume":
-            total = in_child(lambda: trainings.train(run, 2), run.parent)
-            assert total is not None
+            total = count_operations(lambda: trainings.train(run, 2), run.parent)
             shutil.rmtree(run)
-            assert in_child(lambda: trainings.train(run, 2), run.parent, total // 2) is None
+            assert kill(lambda: trainings.train(run, 2), run.parent, total // 2)
         return run
 
     return make

@@ -23,7 +23,7 @@ from tagspread.export import onnx as exporting
 from tagspread.export.compare import Compared
 from tagspread.files import LOCK, is_temporary
 from tagspread.run.artifact import is_whole
-from tests.faults.killing import in_child
+from tests.faults.killing import count_operations, kill
 
 SOAK = os.environ.get("TAGSPREAD_SOAK") == "1"
 SAMPLE = 2
@@ -65,13 +65,12 @@ def killed(tmp_path, record_property):
             start(top)
 
         renew()
-        total = in_child(lambda: job(top), top)
-        assert total is not None
+        total = count_operations(lambda: job(top), top)
         assert total > 3
         chosen = points(total, name)
         for at in chosen:
             renew()
-            assert in_child(lambda: job(top), top, at) is None, f"{name} ended before operation {at} of {total}"
+            assert kill(lambda: job(top), top, at), f"{name} ended before operation {at} of {total}"
             try:
                 check(top)
                 assert not litter(top)
@@ -151,8 +150,7 @@ def test_an_overwrite_that_was_killed_is_resumed(killed, trainings):
 def test_resume(killed, trainings, tmp_path):
     begun = tmp_path / "begun"
     begun.mkdir()
-    total = in_child(lambda: trainings.train(begun / "run", 2), begun)
-    assert total is not None
+    total = count_operations(lambda: trainings.train(begun / "run", 2), begun)
     shutil.rmtree(begun / "run")
     next(at for at in range(total // 3, total) if _has_an_epoch(trainings, begun, at))
 
@@ -170,7 +168,7 @@ def test_resume(killed, trainings, tmp_path):
 
 def _has_an_epoch(trainings, top, at):
     shutil.rmtree(top / "run", ignore_errors=True)
-    assert in_child(lambda: trainings.train(top / "run", 2), top, at) is None
+    assert kill(lambda: trainings.train(top / "run", 2), top, at)
     return (top / "run" / "log.jsonl").exists()
 
 

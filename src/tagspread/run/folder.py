@@ -65,9 +65,8 @@ OURS = (
     CHECKPOINT,
 )
 IN_ORDER = (CONFIG, *(name for name in OURS if name not in (CONFIG, MANIFEST)), MANIFEST)  # as they are written
-BELONG = tuple(
-    name for name in OURS if name not in (CONFIG, MANIFEST, "report.html", CHECKPOINT)
-)  # whose digests it has
+# whose digests the manifest has; config.json, which may be told where images are now, has an id in common with it
+BELONG = tuple(name for name in OURS if name not in (CONFIG, MANIFEST, "report.html", CHECKPOINT))
 TRAINED, CHOSEN = "is being trained", "is having its thresholds chosen"
 _held: set[tuple[str, int]] = set()  # folders whose lock a thread of this process holds
 
