@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -88,12 +89,14 @@ def predict(
             if out is not None:
                 check_output(out, overwrite)
             sources, tagger = find_sources(images), load(run, device)
-            parts = tagger.stream(sources.paths, top=top, threshold=threshold, mirror=mirror, batch=batch)
+            predict_parts = partial(
+                tagger.stream, sources.paths, top=top, threshold=threshold, mirror=mirror, batch=batch
+            )
             separator = "|" if delimiter is None else delimiter
             if out is None:
-                _print_tags(sources, parts, separator)
+                _print_tags(sources, predict_parts(), separator)
             else:
-                _write_table(out, tagger.classes, sources, parts, separator, overwrite, watcher)
+                _write_table(out, tagger.classes, sources, predict_parts, separator, overwrite, watcher)
         finally:
             watcher.close()
 
@@ -114,7 +117,7 @@ def _write_table(
     out: Path,
     classes: tuple[str, ...],
     sources: Sources,
-    parts: Iterable[Predictions],
+    predict_parts: Callable[[], Iterable[Predictions]],
     delimiter: str,
     overwrite: bool,
     watcher: Watcher,
@@ -123,7 +126,7 @@ def _write_table(
 
     errors: list[str] = []  # one per image, empty for those that can be read
     with open_table(out, classes, overwrite=overwrite, delimiter=delimiter) as table:
-        for part in parts:
+        for part in predict_parts():  # once the file is reserved
             part.images[:] = sources.names[len(errors) : len(errors) + len(part)]
             table.add(part)
             errors += part.errors
