@@ -21,11 +21,14 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-NOTEBOOKS = Path(__file__).parent / "notebooks"
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = ROOT / "docs" / "notebooks"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\s*\\[(\[](.*?)\\[)\]]\s*</\1>', re.DOTALL)
 SIZED = re.compile(r"\\[bB]igg?[lr]?\s*\\([lr])(floor|ceil)\b")
 ARGMAX = re.compile(r"\\operatorname\*\{arg\\,max\}|\\arg\\max")
 BAR = re.compile(r"<mo(?: stretchy=\"false\")?>(&#x0007C;|&#x02016;|&#x02225;|\|)</mo>")
+DIRECTIVE = re.compile(r"^( *)\.\. math::[ \n]+(.*?)(?=\n\s*\n|\n\1\S|\Z)", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"(^ *```.*?^ *```)", re.MULTILINE | re.DOTALL)
 DOCTEST = re.compile(r"^ *>>> .*\n(?:^ *\S.*\n?)*", re.MULTILINE)
 FONT = "STIXTwoMath-Regular.ttf"
 ROLE = re.compile(r":(?:func|class|meth|mod|attr|data):`~?([\w.]+)`")
@@ -38,7 +41,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for every notebook."""
+    """Add a page for every notebook, and CONTRIBUTING.md, whose lists MkDocs wants to be indented by four."""
+    guide, title, steps = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\n## Add a method")
+    steps = re.sub(r"^   (?=\s*\S)", "    ", steps, flags=re.MULTILINE)
+    files.append(File.generated(config, "contributing.md", content=guide + title + steps))
     for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
         files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=notebook_page(notebook)))
     return files
@@ -110,11 +116,15 @@ class DocstringMarkup(Extension):
 
 class _DocstringMarkup(Preprocessor):
     def run(self, lines: list[str]) -> list[str]:
-        text = ROLE.sub(_reference, "\n".join(lines))
-        text = re.sub(r":math:`(.*?)`", r"$\1$", text, flags=re.DOTALL)
-        directive = re.compile(r"^( *)\.\. math::[ \n]+(.*?)(?=\n\s*\n|\n\1\S|\Z)", re.MULTILINE | re.DOTALL)
-        text = directive.sub(lambda match: f"\n```math\n{match[2].strip()}\n```\n", text)
-        return DOCTEST.sub(lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", text).split("\n")
+        parts = FENCED.split("\n".join(lines))  # every second one is code, which stays as it is
+        return "".join(part if k % 2 else _markdown(part) for k, part in enumerate(parts)).split("\n")
+
+
+def _markdown(text: str) -> str:
+    text = ROLE.sub(_reference, text)
+    text = re.sub(r":math:`(.*?)`", r"$\1$", text, flags=re.DOTALL)
+    text = DIRECTIVE.sub(lambda match: f"\n```math\n{match[2].strip()}\n```\n", text)
+    return DOCTEST.sub(lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", text)
 
 
 def _reference(match: re.Match[str]) -> str:

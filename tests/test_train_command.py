@@ -80,7 +80,7 @@ def test_what_a_person_reads(uninterrupted):
 
 
 def wait_for_epoch(out, epoch):
-    for _ in range(600):
+    for _ in range(6000):  # two minutes: the machine may be busy
         log = out / "log.jsonl"
         if log.is_file() and len(log.read_text().splitlines()) > epoch:
             return
