@@ -103,10 +103,11 @@ def check_belongs(run: str | PathLike[str], facts: dict[str, Any], name: str) ->
 
 def _check_config(path: Path, facts: dict[str, Any]) -> None:
     """Raise if ``config.json`` is of another run; paths in it may have changed, as it says where the images are."""
-    with suppress(OSError, ValueError, AttributeError):
+    found = None
+    with suppress(OSError, ValueError, AttributeError):  # not there, or damaged: who needs it says so
         found = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("id")
-        if None not in (found, facts.get("run")) and found != facts["run"]:
-            raise _mixed(path / CONFIG, f"its id is not the one in {FILE}")
+    if None not in (found, facts.get("run")) and found != facts["run"]:
+        raise _mixed(path / CONFIG, f"its id is not the one in {FILE}")
 
 
 def _mixed(file: Path, why: str) -> TagspreadError:
