@@ -14,6 +14,7 @@ SHORT: dict[str, Any] = {
     "backbone": "small", "weights": "none", "image_size": 24, "batch": 16, "lr": 0.003, "flip": False,
     "warmup_epochs": 1, "epochs": 1, "preset": "paper", "device": "cpu", "quiet": True,
 }  # fmt: skip
+HEAD = {name: SHORT[name] for name in ("backbone", "weights", "image_size", "flip", "device", "quiet")}
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +41,8 @@ class Trainings:
         self.answers: dict[str, Any] = {}
 
     def train(self, out, seed, **more):
-        given = {"test_labels": self.folder / "test.csv", **SHORT, "seed": seed, **more}
+        short = HEAD if more.get("mode") == "head" else SHORT
+        given = {"test_labels": self.folder / "test.csv", **short, "seed": seed, **more}
         return ts.train(self.folder, self.folder / "labels.csv", out, **given)
 
     def answer(self, run):

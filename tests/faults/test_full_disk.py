@@ -102,7 +102,7 @@ def test_a_run_that_cannot_start_leaves_the_old_one(run, trainings, monkeypatch)
     def fail(*_, **__):
         raise ValueError("no start")
 
-    monkeypatch.setattr(trainer, "prepare", fail)
+    monkeypatch.setattr(trainer, "Training", fail)  # settings and split are written by then
     with pytest.raises(ValueError, match="no start"):
         trainings.train(run, 2, overwrite=True)
     assert contents(run) == before

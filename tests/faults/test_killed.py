@@ -126,6 +126,27 @@ def test_overwrite(killed, trainings):
     killed("overwrite", start, lambda top: trainings.train(top / "run", 2, overwrite=True), check)
 
 
+def test_overwrite_with_a_head(killed, trainings):
+    """The head is fitted, and the model without the unlabeled images is kept, before the first checkpoint."""
+    how = {"mode": "head"}
+
+    def check(top):
+        run = top / "run"
+        if check_overwritten(trainings, run) == "old":
+            assert json.loads((run / "config.json").read_text())["settings"]["mode"] == "full"
+        trainings.train(run, 3, overwrite=True, **how)
+        assert trainings.who(run) == "head"
+        assert is_whole(run)
+        assert not (run / "previous").exists()
+
+    def start(top):
+        shutil.copytree(trainings.top / "old", top / "run")
+
+    if "head" not in trainings.answers:
+        trainings.learn("head", trainings.train(trainings.top / "head", 3, **how).path)
+    killed("overwrite, head", start, lambda top: trainings.train(top / "run", 3, overwrite=True, **how), check)
+
+
 def test_an_overwrite_that_was_killed_is_resumed(killed, trainings):
     """Resuming goes on with the new run where there is one, and never takes what is left of the old one for it."""
 

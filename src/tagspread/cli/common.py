@@ -77,6 +77,7 @@ def may_be_stopped(words: str, before_saving: str = "stopped") -> Iterator[None]
         words: what to say of a run that was saved; {} stands for its folder.
         before_saving: what to say where nothing of a run was saved.
     """
+    from tagspread.run.folder import RunFolder
     from tagspread.train.interrupts import Interrupted
 
     before = signal.getsignal(signal.SIGTERM)
@@ -87,6 +88,8 @@ def may_be_stopped(words: str, before_saving: str = "stopped") -> Iterator[None]
         yield
     except KeyboardInterrupt as stopped:
         say(words.format(stopped) if isinstance(stopped, Interrupted) else before_saving, error=True)
+        if isinstance(stopped, Interrupted) and (where := RunFolder(str(stopped)).where_previous):
+            say(where.strip(), error=True)
         raise typer.Exit(130) from None
     finally:
         if mine:

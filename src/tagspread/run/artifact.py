@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -102,11 +103,10 @@ def check_belongs(run: str | PathLike[str], facts: dict[str, Any], name: str) ->
 
 def _check_config(path: Path, facts: dict[str, Any]) -> None:
     """Raise if ``config.json`` is of another run; paths in it may have changed, as it says where the images are."""
-    try:
-        run_id = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("id")
-    except (OSError, ValueError, AttributeError):
-        return  # a tagger without its run, or a damaged file that others refuse
-    if None not in (run_id, facts.get("run")) and run_id != facts["run"]:
+    found = None
+    with suppress(OSError, ValueError, AttributeError):  # not there, or damaged: who needs it says so
+        found = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("id")
+    if None not in (found, facts.get("run")) and found != facts["run"]:
         raise _mixed(path / CONFIG, f"its id is not the one in {FILE}")
 
 
