@@ -49,8 +49,8 @@ def same_run(one: Path, other: Path) -> None:
     for name in REPORTED:
         figures = [json.loads((run / name).read_text()) for run in (one, other)]
         for found in figures:
-            for name_of_one_run in ("seconds", "run", "sha256"):  # its time, its id, and digests of files with those
-                found.pop(name_of_one_run, None)
+            for own in ("seconds", "run", "sha256"):  # the time it took, its name, and the digests of files with these
+                found.pop(own, None)
         assert figures[0] == figures[1], name
 
 
