@@ -1,4 +1,4 @@
-"""``ts.train``: from images and labels, as you have them, to a run."""
+"""``ts.train``: train a tagger on labeled and unlabeled images from Python, or resume a run."""
 
 from __future__ import annotations
 
@@ -59,28 +59,26 @@ def train(
 
     Args:
         images: a folder of images, a list of files, or an array (N x H x W x 3 or N x 3 x H x W, uint8).
-        labels: for a folder, a table (CSV, TSV, Parquet, or an export of Label Studio); else a matrix with one row per
-            image: 1, 0, -1 unknown. A row of -1 is part of the unlabeled set; with a folder, every image that the table
-                does
-            not name is.
+        labels: for a folder, a label table (CSV, TSV, Parquet, or an export of Label Studio); otherwise a matrix with
+            one row per image: 1, 0, -1 unknown. Images that the table does not name, and rows of the matrix that are
+            all -1, are the unlabeled set.
         out: folder for the run.
-        method: how the unlabeled set is used; see ``ts.METHODS``.
-        classes: names of the tags, for a matrix.
-        test_labels: labels to evaluate on: a table (for a folder) or a matrix.
-        test_images: images of that matrix.
-        test_share: put this share of the labeled images aside to evaluate on, if you have no test set.
-        table_options: how to read the tables: options of :func:`tagspread.data.tables.read.read_table`.
+        method: name of the method that uses the unlabeled set; see ``ts.METHODS``.
+        classes: names of the tags, for a label matrix.
+        test_labels: labels of the test set: a label table (for a folder) or a matrix.
+        test_images: images of the test set, for a matrix.
+        test_share: share of the labeled images to use as the test set, if you have none.
+        table_options: options for reading the label tables, see :func:`tagspread.data.tables.read.read_table`.
         preset: ``"default"`` (what works best) or ``"paper"``.
-        device: ``"auto"``, ``"cpu"``, ``"cuda"``.
-        cache: folder for decoded images and features, for unlabeled sets larger than memory; a second run decodes
-            nothing.
-        overwrite: replace a run that is in ``out``.
-        resume: resume the run in ``out``. With ``labels=None`` the data are those that its ``split.csv`` records;
-            ``images`` is then None or, if it was moved, the folder of images.
+        device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        cache: folder for decoded images and features, for unlabeled sets larger than memory; later runs reuse them.
+        overwrite: replace the run in ``out``, if there is one.
+        resume: resume the run in ``out``. With ``labels=None`` it uses the images and labels recorded in its
+            ``split.csv``; ``images`` is then None, or the new folder of images if it was moved.
         quiet: print nothing.
-        tensorboard: also write TensorBoard files into the run's folder.
-        keep_better: if the unlabeled images did harm, keep the model that labels alone made.
-        settings: anything of :class:`~tagspread.train.config.TrainConfig`, such as ``epochs=4``.
+        tensorboard: also write TensorBoard files into the run folder.
+        keep_better: keep the labeled-only model if the unlabeled images made the tagger worse.
+        settings: settings of :class:`~tagspread.train.config.TrainConfig`, such as ``epochs=4``.
 
     Returns:
         The run: ``run.path``, ``run.metrics``, ``run.log``.
@@ -154,16 +152,17 @@ def train(
 
 
 def _check_misplaced(settings: SettingValues) -> None:
-    """Raise for what is no setting, but an option of reading tables."""
-    if found := sorted(settings.keys() & signature(read_table).parameters.keys()):
-        raise TagspreadError(f"{found[0]} says how to read a table; give it as table_options={{{found[0]!r}: ...}}.")
+    """Raise for an option for reading tables that was given as a setting."""
+    if misplaced := sorted(settings.keys() & signature(read_table).parameters.keys()):
+        name = misplaced[0]
+        raise TagspreadError(f"{name} is an option for reading tables; give it as table_options={{{name!r}: ...}}.")
 
 
 def _check_settings(config: TrainConfig, test_share: float | None, resume: bool) -> None:
-    """Raise for what needs no look at the data."""
+    """Raise for wrong settings, as far as they can be checked without the data."""
     if test_share is not None and not 0 < test_share < 1:
         raise TagspreadError(f"@test_share is {test_share}; give a share between 0 and 1.", test_share=...)
-    # the checkpoint of a whole network has all of its weights; those it began from may be gone
+    # a run that trains the whole network resumes from the weights in its checkpoint; the initial ones are not needed
     check_network(config.backbone, "none" if resume and config.mode == "full" else config.weights)
     method = get_method(config.method, **config.method_options)
     check_loss(method.labeled_loss or config.loss, config.loss_options)
@@ -172,7 +171,7 @@ def _check_settings(config: TrainConfig, test_share: float | None, resume: bool)
 
 
 def _check_there(folder: AnyPath, *tables: object) -> None:
-    """Raise for a folder or a table that is not there: a download would take longer to fail."""
+    """Raise for a folder or a table that does not exist, before any download starts."""
     if not Path(folder).is_dir():
         raise TagspreadError(f"there is no folder {folder}.")
     for table in tables:
@@ -183,6 +182,8 @@ def _check_there(folder: AnyPath, *tables: object) -> None:
 def _folder_and_tables(images: AnyPath, labels: object, test_labels: object) -> tuple[Path, Path, Path | None]:
     """Return absolute paths, so that the run finds its images from wherever it is read."""
     if not isinstance(labels, str | Path) or not isinstance(test_labels, str | Path | None):
-        raise TagspreadError("images is a folder but labels are no file; give a table, or a list of images.")
+        raise TagspreadError(
+            "images is a folder, so labels and test_labels must be files; give label tables, or a list of images."
+        )
     test = None if test_labels is None else Path(test_labels).absolute()
     return Path(images).absolute(), Path(labels).absolute(), test

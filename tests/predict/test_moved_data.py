@@ -59,7 +59,9 @@ def test_evaluate_and_thresholds(mine, folder, tmp_path):
     without_tables(mine)
     assert json.loads(tagspread("evaluate", run, "--samples", 2, "--json")) == before
     moved = mine.rename(tmp_path / "moved")
-    with pytest.raises(ts.TagspreadError, match=r"mine, is no longer there; say where it is now with images=DIR"):
+    with pytest.raises(
+        ts.TagspreadError, match=r"mine, no longer exists; if it was moved, give the new one with images=DIR"
+    ):
         tagspread("evaluate", run)
     assert json.loads(tagspread("evaluate", run, "--samples", 2, "--json", "--images", moved)) == before
     assert (before["trained_on"], before["images"]) == (0, 60)
@@ -80,7 +82,7 @@ def test_corrections_are_merged_with_the_recorded_labels(mine, drawn, tmp_path):
     export = tmp_path / "corrected.json"
     export.write_text(json.dumps([{"data": {"file_name": "p080.png"}, "annotations": [{"result": [ticked]}]}]))
     merge = ["pseudo-labels", run, "--corrected", export, "--out", tmp_path / "both.csv"]
-    with pytest.raises(ts.TagspreadError, match="is no longer there; say where it is now with images=DIR"):
+    with pytest.raises(ts.TagspreadError, match="no longer exists; if it was moved, give the new one with images=DIR"):
         tagspread(*merge)
     assert "60 images of the run's labels and 1 corrected" in tagspread(*merge, "--images", moved)
     merged = read_table(tmp_path / "both.csv", moved)
@@ -119,7 +121,9 @@ def test_resumed_without_tables_in_a_folder_that_was_moved(mine, folder, setting
     without_tables(mine)
     moved = mine.rename(tmp_path / "moved")
     shutil.copy(moved / "p000.png", moved / "new.png")
-    with pytest.raises(ts.TagspreadError, match="mine, is no longer there; say where it is now: images=DIR") as caught:
+    with pytest.raises(
+        ts.TagspreadError, match="mine, no longer exists; if it was moved, give the new one: images=DIR"
+    ) as caught:
         resume(run)
     assert f"tagspread train DIR --resume {run}" in caught.value.on_command_line
     assert "done" in resume(run, moved)
