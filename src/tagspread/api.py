@@ -21,8 +21,8 @@ from tagspread.progress import Watcher
 from tagspread.run.artifact import check_resumable
 from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
-from tagspread.train.config import TrainConfig, check_heard, make_config
-from tagspread.train.loading import dataset_from_arrays, dataset_from_folder, put_aside_for_testing
+from tagspread.train.config import TrainConfig, check_apply_to_mode, make_config
+from tagspread.train.loading import dataset_from_arrays, dataset_from_folder, split_off_test
 from tagspread.train.preflight import check_loss, seeded_backbone
 from tagspread.train.record import recorded_dataset
 from tagspread.train.trainer import Run, RunOptions, choose_device, run_training
@@ -86,42 +86,51 @@ def train(
     _check_misplaced(settings)
     config = make_config(preset, method=method, **settings)
     run_folder = RunFolder(out)
-    with (
-        run_folder.locked() if run_folder.is_run or not resume else nullcontext()
-    ):  # or nobody is to find a folder there
-        if resume:  # before images are decoded, which may take long
+    # a folder without a run to resume is refused; locking it would leave files there
+    with run_folder.locked() if run_folder.is_run or not resume else nullcontext():
+        if resume:  # checked before images are decoded, which may take long
             check_resumable(out)
         else:
-            check_heard(settings, config.mode)
+            check_apply_to_mode(settings, config.mode)
             run_folder.check_free(overwrite)
         _check_settings(config, test_share, resume)
         if labels is None and not resume:
-            raise TagspreadError("labels is None; only a run that is resumed (resume=True) knows its labels itself.")
+            raise TagspreadError(
+                "labels is None; give labels, or resume=True to resume a run with the labels that it recorded."
+            )
         if isinstance(images, str | Path):
-            _check_there(images, labels, test_labels)
-        # wrong weights, or a download that fails, show before images are decoded
+            _check_exist(images, labels, test_labels)
+        # built before images are decoded, so that wrong weights or a failed download are found early
         backbone = None if resume else seeded_backbone(config)
-        place, watcher = choose_device(device), Watcher(quiet)
-        kept = None if cache is None else Path(cache)
+        torch_device, watcher = choose_device(device), Watcher(quiet)
+        cache_folder = None if cache is None else Path(cache)
         size = config.image_size
-        about = DataSource(cache=None if kept is None else str(kept.absolute()), test_share=test_share)
+        source = DataSource(cache=None if cache_folder is None else str(cache_folder.absolute()), test_share=test_share)
         if labels is None:
             if not isinstance(images, str | Path | None) or test_labels is not None or test_share is not None:
-                raise TagspreadError("labels is None, so the data are those of the run; give no other data beside it.")
+                raise TagspreadError(
+                    "labels is None, so the run resumes on the data that it recorded; omit test_labels and test_share, "
+                    "and give images as None or as the folder of images."
+                )
             moved = None if images is None else Path(images).absolute()
             recorded = RunConfig.read(out).data
-            dataset = recorded_dataset(Path(out), moved, size=size, device=place, cache=kept, watcher=watcher)
-            about = replace(recorded, images=recorded.images if moved is None else str(moved), cache=about.cache)
+            dataset = recorded_dataset(
+                Path(out), moved, size=size, device=torch_device, cache=cache_folder, watcher=watcher
+            )
+            source = replace(recorded, images=recorded.images if moved is None else str(moved), cache=source.cache)
         elif isinstance(images, str | Path):
             if classes is not None or test_images is not None:
-                raise TagspreadError("classes and test_images go with a matrix of labels; a folder's table names them.")
-            where = _folder_and_tables(images, labels, test_labels)
+                raise TagspreadError(
+                    "classes and test_images are for a label matrix; with a folder of images, omit them: the label "
+                    "tables name the classes and the test images."
+                )
+            paths = _folder_and_tables(images, labels, test_labels)
             options = GivenOptions.of(table_options).to_dict()
             dataset = dataset_from_folder(
-                *where, size=size, device=place, cache=kept, watcher=watcher, table_options=options
+                *paths, size=size, device=torch_device, cache=cache_folder, watcher=watcher, table_options=options
             )
-            root, table, test_table = (None if path is None else str(path) for path in where)
-            about = replace(about, images=root, labels=table, test_labels=test_table, table_options=options)
+            root, table, test_table = (None if path is None else str(path) for path in paths)
+            source = replace(source, images=root, labels=table, test_labels=test_table, table_options=options)
         else:
             dataset = dataset_from_arrays(
                 images,
@@ -130,24 +139,24 @@ def train(
                 test_labels,
                 classes=classes,
                 size=size,
-                device=place,
-                cache=kept,
+                device=torch_device,
+                cache=cache_folder,
                 watcher=watcher,
             )
         if test_share is not None:
-            dataset = put_aside_for_testing(dataset, test_share, config.seed, watcher)
+            dataset = split_off_test(dataset, test_share, config.seed, watcher)
         watcher.note(dataset.store.describe())
         run_options = RunOptions(
             overwrite=overwrite,
             resume=resume,
             keep_better=keep_better,
             tensorboard=tensorboard,
-            cache=kept,
-            about=about,
+            cache=cache_folder,
+            about=source,
         )
-        run = run_training(dataset, config, out, run_options, device=place, watcher=watcher, backbone=backbone)
-        if labels is None and images is not None:  # from now on the run knows where its images are
-            replace(RunConfig.read(out), data=about).write(run_folder)
+        run = run_training(dataset, config, out, run_options, device=torch_device, watcher=watcher, backbone=backbone)
+        if labels is None and images is not None:  # record the new folder of images
+            replace(RunConfig.read(out), data=source).write(run_folder)
         return run
 
 
@@ -170,7 +179,7 @@ def _check_settings(config: TrainConfig, test_share: float | None, resume: bool)
         check_method(method)
 
 
-def _check_there(folder: AnyPath, *tables: object) -> None:
+def _check_exist(folder: AnyPath, *tables: object) -> None:
     """Raise for a folder or a table that does not exist, before any download starts."""
     if not Path(folder).is_dir():
         raise TagspreadError(f"there is no folder {folder}.")

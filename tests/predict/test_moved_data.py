@@ -218,9 +218,9 @@ def test_resume_takes_the_recorded_labels_in_python_too(begun, mine, tmp_path):
     without_tables(mine)
     run = ts.train(None, None, begun, resume=True, **BRIEF)
     assert run.metrics["test"]["images"] == 60
-    with pytest.raises(ts.TagspreadError, match="labels is None; only a run that is resumed"):
+    with pytest.raises(ts.TagspreadError, match="labels is None; give labels, or resume=True"):
         ts.train(mine, None, tmp_path / "new", **BRIEF)
-    with pytest.raises(ts.TagspreadError, match="give no other data beside it"):
+    with pytest.raises(ts.TagspreadError, match="omit test_labels and test_share"):
         ts.train(mine, None, begun, resume=True, test_share=0.5, **BRIEF)
 
 

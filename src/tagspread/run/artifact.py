@@ -99,12 +99,12 @@ def write_artifact(run: RunFolder, facts: dict[str, Any]) -> None:
 
 
 def check_belongs(run: str | PathLike[str], facts: dict[str, Any], name: str) -> None:
-    """Raise if a file of a run is there, and is not the one that was written together with its ``labels.json``.
+    """Raise if a file of a run exists but is not the one that was written together with its ``labels.json``.
 
     Args:
-        run: the folder.
-        facts: what its ``labels.json`` says.
-        name: the file; one that ``labels.json`` does not know may be anything.
+        run: the run folder.
+        facts: the contents of its ``labels.json``.
+        name: name of the file; files without a digest in ``labels.json`` are not checked.
     """
     file, stated = Path(run) / name, facts.get("sha256")
     if isinstance(stated, dict) and name in stated and file.is_file() and stated[name] != file_digest(file):
@@ -112,7 +112,7 @@ def check_belongs(run: str | PathLike[str], facts: dict[str, Any], name: str) ->
 
 
 def _check_config(path: Path, facts: dict[str, Any]) -> None:
-    """Raise if ``config.json`` is of another run; paths in it may have changed, as it says where the images are."""
+    """Raise if ``config.json`` is of another run. Only its id is compared, because its paths may change."""
     with suppress(OSError, ValueError, AttributeError):
         found = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("id")
         if None not in (found, facts.get("run")) and found != facts["run"]:
@@ -122,7 +122,7 @@ def _check_config(path: Path, facts: dict[str, Any]) -> None:
 def _mixed(file: Path, why: str) -> TagspreadError:
     return TagspreadError(
         f"{file} is not the file that training wrote ({why}): files of several runs are mixed, or it was changed; "
-        "copy the run anew."
+        "copy the run again."
     )
 
 
@@ -130,15 +130,15 @@ def read_artifact(run: str | PathLike[str], *, whole: bool = True) -> Artifact:
     """Read and check the ``labels.json`` of a run; the weights are checked when they are loaded.
 
     Args:
-        run: the folder.
-        whole: also raise if the run's settings, log or metrics are of another run.
+        run: the run folder.
+        whole: also raise if its settings, log or metrics are of another run.
     """
     path = Path(run)
     facts = _read(path)
     found = facts.get("format")
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise TagspreadError(
-            f"{path / FILE} has no format number: it is of no finished run of this version; train again."
+            f"{path / FILE} has no format number, so it is not of a finished run of this version; train again."
         )
     _check_format(path, found)
     try:
@@ -174,7 +174,7 @@ def read_artifact(run: str | PathLike[str], *, whole: bool = True) -> Artifact:
 
 
 def check_resumable(run: str | Path) -> None:
-    """Raise if the run is of another version, whose ``labels.json`` would be overwritten, or was being replaced."""
+    """Raise if the run cannot be resumed: it is of another version, or it was being replaced."""
     path = Path(run)
     RunFolder(path).check_resumable()
     try:
@@ -227,7 +227,7 @@ def _lacks_file(run: RunFolder) -> TagspreadError:
 
 
 def is_whole(run: str | Path) -> bool:
-    """Say whether a run has a tagger, and all files that are there are those that were written with it."""
+    """Return whether a run has a tagger, and all of its files are those that were written with it."""
     try:
         artifact = read_artifact(run)
         check_weights(artifact)
@@ -239,7 +239,7 @@ def is_whole(run: str | Path) -> bool:
 
 
 def kept_facts(run: str | Path) -> dict[str, Any] | None:
-    """Return the ``labels.json`` of an earlier end of the run that fits its weights, with the user's decisions."""
+    """Return the run's ``labels.json`` if it fits the weights: it may hold thresholds that the user chose."""
     try:
         artifact = read_artifact(run, whole=False)
         check_weights(artifact)

@@ -250,7 +250,7 @@ def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
     return TrainConfig.from_dict(values | settings)
 
 
-def check_heard(settings: Iterable[str], mode: str) -> None:
+def check_apply_to_mode(settings: Iterable[str], mode: str) -> None:
     """Raise for a setting of full training in mode ``"head"``, where it would have no effect."""
     for name in settings:
         if mode == "head" and name in _OF_FULL_TRAINING:

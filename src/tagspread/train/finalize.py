@@ -54,11 +54,11 @@ def finalize(
     """Write models, pseudo-labels, metrics and ``labels.json``; return the metrics.
 
     Args:
-        experiment: what was to be learned, with the whole network, of which the student may be the head.
-        training: where training ended; its data may be features.
-        folder: where everything goes.
-        keep_better: let the labeled-only model be the run's if it is better.
-        images: the folder of images, which the pseudo-labels' names start from.
+        experiment: the experiment with the full network; the student may be only its head.
+        training: the finished training; its data may be features.
+        folder: the run folder.
+        keep_better: use the labeled-only model if it is better.
+        images: the folder of images; names of pseudo-labeled images are relative to it.
     """
     dataset, config = experiment.dataset, training.experiment.config
     shipped = _select(experiment, training, folder)
@@ -89,7 +89,7 @@ def finalize(
 
 
 def _select(experiment: Experiment, training: Training, folder: RunFolder) -> SelectedModel:
-    """Write the networks; the run's is that of the last epoch, or the best one where it was looked for."""
+    """Write the networks and return the one to predict with: that of the last epoch, or the best if one was kept."""
     network, student, history = experiment.network, training.student, training.history
     folder.write_log(history.log)
     folder.write_model("model.safetensors", full_state(network, student.network))
@@ -148,10 +148,11 @@ def _measure(scores: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:
 
 
 def _write_pseudo_labels(dataset: Dataset, pseudo_labels: PseudoLabels, folder: RunFolder, images: str | None) -> None:
-    """Write down what the unlabeled set was last trained on."""
-    above = "" if images is None else f"{images}/"
-    kept = ~np.isin(dataset.unlabeled, dataset.apart)  # some methods set labeled images apart, in the unlabeled set
-    names = [dataset.name(int(row)).removeprefix(above) for row in dataset.unlabeled[kept]]
-    arrays = (pseudo_labels.targets.labels, pseudo_labels.scores, pseudo_labels.flips)
-    lines = pseudo_label_rows(names, dataset.classes, *(tensor.float().cpu().numpy()[kept] for tensor in arrays))
+    """Write ``pseudo_labels.csv`` with the last targets of the unlabeled set."""
+    prefix = "" if images is None else f"{images}/"
+    is_unlabeled = ~np.isin(dataset.unlabeled, dataset.apart)  # rows set apart are in the unlabeled set but labeled
+    names = [dataset.name(int(row)).removeprefix(prefix) for row in dataset.unlabeled[is_unlabeled]]
+    tensors = (pseudo_labels.targets.labels, pseudo_labels.scores, pseudo_labels.flips)
+    arrays = (tensor.float().cpu().numpy()[is_unlabeled] for tensor in tensors)
+    lines = pseudo_label_rows(names, dataset.classes, *arrays)
     folder.write_csv(PSEUDO_LABELS, PSEUDO_LABEL_COLUMNS, lines)

@@ -149,7 +149,7 @@ def _note_overlap(images: np.ndarray, y: np.ndarray, part: np.ndarray, watcher: 
         )
 
 
-def put_aside_for_testing(dataset: Dataset, share: float, seed: int, watcher: Watcher) -> Dataset:
+def split_off_test(dataset: Dataset, share: float, seed: int, watcher: Watcher) -> Dataset:
     """Move a stratified share of the labeled rows to the test set."""
     if len(dataset.test):
         raise TagspreadError(f"test_share is {share} but there is a test set already; give one or the other.")

@@ -34,7 +34,7 @@ from tagspread.train.preflight import SeededBackbone, prepare
 from tagspread.train.record import check_same_data, split_of
 from tagspread.train.training import Training
 
-ALREADY = "{} is already finished; nothing was changed."
+ALREADY_FINISHED = "{} is already finished; nothing was changed."
 
 
 @dataclass(frozen=True)
@@ -134,22 +134,22 @@ def run_training(
     if options.resume:
         folder.check_resumable()
     if options.resume and folder.is_run and not folder.checkpoint.exists():
-        options = replace(options, resume=False, overwrite=True)  # stopped before there was anything to continue
+        options = replace(options, resume=False, overwrite=True)  # stopped before the first checkpoint
     try:
         experiment = prepare(dataset, config, device, backbone=backbone, resume=options.resume)
         if options.tensorboard:
             _tensorboard_class()
-        # a folder that is no run is refused below, and nothing is left there
-        alone = folder.locked() if folder.is_run or not options.resume else nullcontext()
-        with alone, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            experiment.seed()  # the caller's random numbers are the caller's
+        # a folder without a run to resume is refused below; locking it would leave files there
+        lock = folder.locked() if folder.is_run or not options.resume else nullcontext()
+        with lock, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            experiment.seed()  # within fork_rng, so that the caller's random state does not change
             return _run(experiment, folder, options, watcher)
     except (torch.OutOfMemoryError, MemoryError):
         raise _out_of_memory(device, config) from None
     except KeyboardInterrupt as stop:
         if isinstance(stop, Interrupted) or not folder.is_run or folder.keeps_old_run:
             raise
-        raise Interrupted(str(folder.path)) from None  # before the first step, or at once: resuming works all the same
+        raise Interrupted(str(folder.path)) from None  # interrupted before the first step; the run can be resumed
     finally:
         watcher.close()
 
@@ -168,17 +168,18 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
         for note in experiment.notes:
             watcher.note(f"note: {note}")
 
-    learned, views = on_features(experiment, options.cache or folder.path, watcher)
-    training = Training(learned, folder.checkpoint)
+    # with a frozen network, the head alone is trained, on features
+    student_experiment, views = on_features(experiment, options.cache or folder.path, watcher)
+    training = Training(student_experiment, folder.checkpoint)
     recorder = RunRecorder(folder, network, training, options.tensorboard)
     if options.resume:
         training.resume()
-        if not has_split(folder.path):  # the checkpoint is of these data, as has just been found
+        if not has_split(folder.path):  # resume() has checked that the checkpoint is of the same data
             write_split(folder, split_of(experiment.dataset))
-        if (done := finished_run(folder.path)) is not None:
+        if (finished := finished_run(folder.path)) is not None:
             folder.forget_previous()
-            watcher.note(ALREADY.format(folder.path))
-            return done
+            watcher.note(ALREADY_FINISHED.format(folder.path))
+            return finished
         keep_better = options.keep_better or RunConfig.read(folder.path).keep_better
     else:
         keep_better = options.keep_better
@@ -208,11 +209,11 @@ class RunRecorder:
         self._writer: Any = None
 
     def labeled_only(self) -> None:
-        """Keep the student as labels alone have made it."""
+        """Save the student as the labeled-only model."""
         self._folder.write_model(LABELED_ONLY, full_state(self._network, self._training.student.network))
 
     def epoch(self) -> None:
-        """Write the log, and the numbers of its last line for TensorBoard if that is wanted."""
+        """Write the log; with TensorBoard, also the metrics of its last entry."""
         log = self._training.history.log
         self._folder.write_log(log)
         if self._tensorboard:
