@@ -195,7 +195,7 @@ def test_arrays_that_are_trained_on_and_tested_on_are_counted(drawn, half, tmp_p
     more = {"test_images": drawn.images[25:35], "test_labels": drawn.y[25:35, :3]}
     ts.train(drawn.images, half, tmp_path / "run", **more, **QUICK | {"quiet": False})
     said = " ".join(capsys.readouterr().out.split())
-    assert "note: 5 of 10 test_images are among the labeled images, too" in said
+    assert "note: 5 of 10 test_images are also among the labeled images" in said
 
 
 def test_a_run_that_is_replaced_is_there_until_the_new_one_is(drawn, half, tmp_path, monkeypatch):
@@ -230,7 +230,7 @@ def test_tables_are_looked_for_before_weights_are_fetched(folder, tmp_path, monk
 
 def test_where_its_test_images_are_is_not_known_to_a_run_from_python(drawn, half, tmp_path):
     run = ts.train(drawn.images, half, tmp_path / "run", test_share=0.3, **QUICK)
-    with pytest.raises(TagspreadError, match="started from Python with its own data"):
+    with pytest.raises(TagspreadError, match="started from Python with arrays of images"):
         own_test_part(ts.load(run, device="cpu"))
 
 

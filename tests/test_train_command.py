@@ -73,8 +73,8 @@ def test_what_a_person_reads(uninterrupted):
     figure, note = text.splitlines()[-2:]
     assert "test mAP" in figure
     assert "tags are on fewer than 5 of these images" in note
-    assert "tags are chosen by policy match on" in text  # what is stored, and what probabilities are worth
-    assert "probabilities are the network's own, good for ranking ('tagspread thresholds' fixes both" in text
+    assert "thresholds were chosen by policy match on" in text
+    assert "probabilities are not calibrated, good for ranking only ('tagspread thresholds' improves both" in text
     assert "Traceback" not in text
     assert json.loads((out / "config.json").read_text())["settings"]["epochs"] == 6
 

@@ -1,6 +1,6 @@
-"""tagspread: a few tagged images, a large set of unlabeled ones, one good tagger.
+"""tagspread: semi-supervised multi-label learning with class-distribution-aware pseudo-labeling (CAP).
 
-Semi-supervised multi-label learning by class-distribution-aware pseudo-labeling (CAP).
+A few labeled images and many unlabeled ones become one good tagger.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -75,7 +75,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the estimator when it is first asked for: scikit-learn takes a second that others need not wait."""
+    """Import the estimator on first access, because importing scikit-learn takes a second."""
     if name == "TagSpreadClassifier":
         from tagspread.estimator import TagSpreadClassifier
 
@@ -84,5 +84,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names: submodules and imports that are no part of the interface stay out of completions."""
+    """Return the public names only, so that completion does not offer submodules and private imports."""
     return sorted(__all__)

@@ -1,10 +1,10 @@
-"""Names for types that several rooms use."""
+"""Type aliases for JSON objects, settings and progress callbacks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-JsonObject: TypeAlias = dict[str, Any]  # as json.loads returns it: only for what is read from or written to JSON
-SettingValues: TypeAlias = Mapping[str, Any]  # settings or options by name, as given: whoever takes them checks them
-Progress: TypeAlias = Callable[[int, int], None]  # called with how many are done, out of how many
+JsonObject: TypeAlias = dict[str, Any]  # an object that is read from or written to JSON
+SettingValues: TypeAlias = Mapping[str, Any]  # settings or options by name, not checked yet
+Progress: TypeAlias = Callable[[int, int], None]  # called with the number done and the total

@@ -37,7 +37,7 @@ RUNS = {"asl": "labeled only", "cap": "CAP"}  # method (also the name of the fol
 
 
 def demo_dataset(size: DemoSize, seed: int) -> Dataset:
-    """Return a data set of digit canvases, 5 % of them labeled."""
+    """Return a dataset of digit canvases, 5 % of them labeled."""
     train, test = digit_canvases(size.canvases, size.test, seed)
     labeled, total = size.canvases // 20, size.canvases
     y = np.concatenate([train.y, test.y])
@@ -53,7 +53,7 @@ def demo_dataset(size: DemoSize, seed: int) -> Dataset:
 
 
 def export_folder(folder: Path, size: DemoSize, seed: int) -> None:
-    """Write the canvases as a user would have them: images, ``labels.csv`` for the labeled ones, ``test.csv``."""
+    """Write the canvases as a folder of images with the label tables ``labels.csv`` and ``test.csv``."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -107,14 +107,14 @@ def run_demo(out: Path, size: DemoSize, seed: int, watcher: Watcher, overwrite: 
 
 
 def show_demo(runs: dict[str, Run], console: Console) -> None:
-    """Print both results with their intervals."""
+    """Print the mAP of both runs with its interval."""
     table = Table("trained on", "mAP on unseen handwriting", "90 % interval", "seconds")
     for title, run in runs.items():
-        figures = run.metrics["test"]
-        low, high = figures["interval_90"]
+        test_metrics = run.metrics["test"]
+        low, high = test_metrics["interval_90"]
         table.add_row(
             {"CAP": "with unlabeled (CAP)"}.get(title, title),
-            f"{100 * figures['mAP']:.1f}",
+            f"{100 * test_metrics['mAP']:.1f}",
             f"{100 * low:.1f} to {100 * high:.1f}",
             f"{run.metrics['seconds']:.0f}",
         )

@@ -176,7 +176,7 @@ def test_evaluation_leaves_freematch_s_state_alone(small_problem, tiny, silent, 
         nonlocal evaluations
         labels = training.pseudo_labels
         before = {name: value.clone() for name, value in labels.method_state.items()}
-        targets = labels.targets.labels.clone() if labels.are_there else None
+        targets = labels.targets.labels.clone() if labels.exist else None
         figures = original(training)
         assert_same(before, labels.method_state)
         assert targets is None or torch.equal(targets, labels.targets.labels)

@@ -253,7 +253,7 @@ def test_a_run_does_not_go_on_with_a_file_that_was_changed(home, monkeypatch):
     with stopped(3, monkeypatch):
         ts.train("images", "labels.csv", "run", method="rules.py", **QUICK)
     (home / "rules.py").write_text(RULE.replace("upper half", "lower half"))
-    with pytest.raises(TagspreadError, match=r"rules\.py was changed since the checkpoint in .* was made"):
+    with pytest.raises(TagspreadError, match=r"rules\.py was changed after the checkpoint in .* was saved"):
         ts.train("images", "labels.csv", "run", method="rules.py", resume=True, **QUICK)
     (home / "rules.py").write_text(RULE)
     ts.train("images", "labels.csv", "run", method="rules.py", resume=True, **QUICK)

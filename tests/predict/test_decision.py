@@ -76,7 +76,7 @@ def test_with_neither_it_is_one_half():
 def test_a_run_that_went_wrong_still_ends():
     facts = decide_for_run(make_dataset(), lambda rows: torch.full((len(rows), 10), torch.nan))
     assert facts["thresholds"] == [0.5] * 10
-    assert facts["decision"]["chosen_on"] == "nothing: the network's answers are not finite"
+    assert facts["decision"]["chosen_on"] == "nothing: the network's scores are not finite"
 
 
 def test_a_floor_out_of_reach_is_named_and_null():

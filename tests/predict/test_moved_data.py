@@ -60,7 +60,9 @@ def test_evaluate_and_thresholds(mine, folder, tmp_path):
     without_tables(mine)
     assert json.loads(tagspread("evaluate", run, "--samples", 2, "--json")) == before
     moved = mine.rename(tmp_path / "moved")
-    with pytest.raises(ts.TagspreadError, match=r"mine, is no longer there; say where it is now with images=DIR"):
+    with pytest.raises(
+        ts.TagspreadError, match=r"mine, no longer exists; if it was moved, give the new one with images=DIR"
+    ):
         tagspread("evaluate", run)
     assert json.loads(tagspread("evaluate", run, "--samples", 2, "--json", "--images", moved)) == before
     assert (before["trained_on"], before["images"]) == (0, 60)
@@ -81,7 +83,7 @@ def test_corrections_are_merged_with_the_recorded_labels(mine, drawn, tmp_path):
     export = tmp_path / "corrected.json"
     export.write_text(json.dumps([{"data": {"file_name": "p080.png"}, "annotations": [{"result": [ticked]}]}]))
     merge = ["pseudo-labels", run, "--corrected", export, "--out", tmp_path / "both.csv"]
-    with pytest.raises(ts.TagspreadError, match="is no longer there; say where it is now with images=DIR"):
+    with pytest.raises(ts.TagspreadError, match="no longer exists; if it was moved, give the new one with images=DIR"):
         tagspread(*merge)
     assert "60 images of the run's labels and 1 corrected" in tagspread(*merge, "--images", moved)
     merged = read_table(tmp_path / "both.csv", moved)
@@ -120,7 +122,9 @@ def test_resumed_without_tables_in_a_folder_that_was_moved(mine, folder, setting
     without_tables(mine)
     moved = mine.rename(tmp_path / "moved")
     shutil.copy(moved / "p000.png", moved / "new.png")
-    with pytest.raises(ts.TagspreadError, match="mine, is no longer there; say where it is now: images=DIR") as caught:
+    with pytest.raises(
+        ts.TagspreadError, match="mine, no longer exists; if it was moved, give the new one: images=DIR"
+    ) as caught:
         resume(run)
     assert f"tagspread train DIR --resume {run}" in caught.value.on_command_line
     assert "done" in resume(run, moved)
@@ -215,9 +219,9 @@ def test_resume_takes_the_recorded_labels_in_python_too(begun, mine, tmp_path):
     without_tables(mine)
     run = ts.train(None, None, begun, resume=True, **BRIEF)
     assert run.metrics["test"]["images"] == 60
-    with pytest.raises(ts.TagspreadError, match="labels is None; only a run that is resumed"):
+    with pytest.raises(ts.TagspreadError, match="labels is None; give labels, or resume=True"):
         ts.train(mine, None, tmp_path / "new", **BRIEF)
-    with pytest.raises(ts.TagspreadError, match="give no other data beside it"):
+    with pytest.raises(ts.TagspreadError, match="omit test_labels and test_share"):
         ts.train(mine, None, begun, resume=True, test_share=0.5, **BRIEF)
 
 

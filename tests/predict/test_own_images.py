@@ -34,7 +34,7 @@ def test_a_share_put_aside_does_not_hide_what_was_trained_on(shared, folder):
 def test_without_labels_the_run_is_measured_on_what_it_put_aside(shared, folder, tmp_path):
     result = say("evaluate", shared.path, "--samples", 2)
     assert result.exit_code == 0
-    assert "on the run's own 12 labeled images that were put aside to test on" in result.output
+    assert "on the run's own 12 labeled images that were set aside for testing" in result.output
     assert "trained on" not in result.output
     found = json.loads(say("evaluate", shared.path, "--samples", 2, "--json").stdout)
     assert found["map"] == pytest.approx(shared.metrics["test"]["mAP"])
@@ -44,7 +44,7 @@ def test_without_labels_the_run_is_measured_on_what_it_put_aside(shared, folder,
     config["data"]["images"] = str(tmp_path / "gone")
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     moved = ts.load(tmp_path / "run", device="cpu")
-    with pytest.raises(ts.TagspreadError, match="is no longer there"):
+    with pytest.raises(ts.TagspreadError, match="no longer exists"):
         evaluate(moved)
     assert evaluate(moved, images=folder, samples=2).map == found["map"]
 
@@ -61,7 +61,7 @@ def test_a_run_that_kept_none_says_so(folder, tmp_path):
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **BRIEF).path
     result = say("evaluate", run)
     assert isinstance(result.exception, ts.TagspreadError)  # main() makes it exit code 2
-    assert "kept no image to test on" in str(result.exception)
+    assert "has no test images" in str(result.exception)
     assert "--labels" in result.exception.on_command_line
 
 

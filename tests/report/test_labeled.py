@@ -92,7 +92,7 @@ def test_lost_tables_and_moved_images(folder, tmp_path):
     labeled = find_labeled(summary)
     assert labeled.part is None
     assert len(labeled.trained_y) == 59
-    assert "mine, is no longer there; say where it is now with --images DIR" in reasons(summary)
+    assert "mine, no longer exists; if it was moved, give the new one with --images DIR" in reasons(summary)
     written = write_report(run, tmp_path / "without.html", device="cpu")
     assert [one.what for one in written.missing] == ["How good each tag is, and example images"]
     assert "estimated from the labels" in written.path.read_text()

@@ -190,13 +190,13 @@ def test_a_head_that_left_the_unlabeled_out_shows_nothing_of_it(folder, tmp_path
     settings: dict[str, Any] = {"backbone": "small", "weights": "none", "image_size": 24, "mode": "head"}
     more: dict[str, Any] = {"test_labels": folder / "test.csv", "device": "cpu", "quiet": True}
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **settings, **more)
-    words = "he unlabeled images were left out: cross-validation on the labeled ones could show no gain from them"
+    words = "he unlabeled images were not used: cross-validation on the labeled images showed no gain from them"
     assert gain_in_words(run.metrics) == "t" + words
     text = write_report(run.path, device="cpu").path.read_text()
     assert f"T{words}." in text
     for unlabeled in ("Unlabeled images", "assigned to the unlabeled", "pseudo-label", ">changes<", "no difference"):
         assert unlabeled not in text, unlabeled
-    with pytest.raises(ts.TagspreadError, match="this run made no use of the unlabeled images, as cross-validation"):
+    with pytest.raises(ts.TagspreadError, match="this run did not use the unlabeled images, because cross-validation"):
         read_pseudo_labels(run.path)
 
 

@@ -38,7 +38,7 @@ def test_whether_the_unlabeled_helped_is_said_in_the_words_of_training(run):
     assert without_space(sentences(summary, None, [])[-1]).lower() == f"{words}.".lower()
     unknown = replace(summary, metrics={"gain": {"not_measured": "nothing was kept"}})
     assert sentences(unknown, None, []) == []
-    assert notes(unknown, None, [])[0].endswith("is not known: nothing was kept.")
+    assert notes(unknown, None, [])[0].endswith("whether the unlabeled images helped: nothing was kept.")
 
 
 def test_what_is_level_is_no_ranking(run):

@@ -136,7 +136,7 @@ def test_another_list_of_classes_is_refused(copy):
     }
     refused(copy(**all_of_them), "are not those that training wrote")
     before = all_of_them | {"classes_sha256": None}  # runs of earlier days do not state it
-    refused(copy(**before), "11 classes but the network answers for 10")
+    refused(copy(**before), "11 classes but the network has 10 outputs")
 
 
 def test_a_newer_format_is_refused(copy):

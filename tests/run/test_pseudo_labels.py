@@ -108,9 +108,9 @@ def test_another_header_and_no_pseudo_labels_and_no_run(run, tmp_path):
     with pytest.raises(ValueError, match=r"has no pseudo_labels.csv: training has not finished\."):
         read_pseudo_labels(tmp_path)
     for gain, words in (
-        ({}, "this run made no use of the unlabeled images."),
-        ({"gain": {"left_out": "no gain"}}, "this run made no use of the unlabeled images, as no gain."),
-        ({"gain": {"difference": 0.1}}, "it has gone since the run wrote it"),
+        ({}, "this run did not use the unlabeled images."),
+        ({"gain": {"left_out": "no gain"}}, "this run did not use the unlabeled images, because no gain."),
+        ({"gain": {"difference": 0.1}}, "the file was removed after training"),
     ):
         (tmp_path / "metrics.json").write_text(json.dumps(gain))
         with pytest.raises(ValueError, match=words):

@@ -116,7 +116,7 @@ def test_lines_are_those_of_an_editor_even_after_names_with_line_ends(tmp_path):
 
 
 def test_a_run_without_one_says_what_it_is_for(tmp_path):
-    with pytest.raises(TagspreadError, match=r"has no split.csv, which says which image was in which part"):
+    with pytest.raises(TagspreadError, match=r"has no split.csv, which records the part of each image"):
         read_split(tmp_path)
 
 

@@ -125,7 +125,7 @@ def test_held_out_figures_come_with_a_warning(dataset, tiny, silent, tmp_path):
         ({"operations": "Invert"}, "operations is 'Invert'; give a list"),
         ({"operations": ["Inwert"]}, "Did you mean 'Invert'"),
         ({"operations": None}, "operations is None; give a list"),
-        ({"backbone": 3}, "backbone is 3; give a text"),
+        ({"backbone": 3}, "backbone is 3; give a string"),
         ({"method_options": [1]}, r"method_options is \[1\]; give a mapping"),
         ({"cutout": 2}, "cutout is 2"),
         ({"epochs": 2.5}, "epochs is 2.5; give a whole number"),

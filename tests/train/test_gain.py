@@ -82,7 +82,7 @@ def test_a_labeled_only_method_compares_nothing(dataset, tiny, silent, tmp_path)
 def test_the_held_out_part_is_preferred(dataset, tiny, silent, tmp_path):
     run = run_training(dataset, tiny(selection="held_out", held_out=0.25), tmp_path / "run", watcher=silent)
     assert (run.metrics["gain"]["part"], run.metrics["gain"]["images"]) == ("held_out", 10)
-    assert "; on so few images that is a hint, no more" in str(gain_in_words(run.metrics))
+    assert "; with so few images this is a rough estimate" in str(gain_in_words(run.metrics))
 
 
 def test_a_warm_up_that_is_shared(dataset, tiny, silent, tmp_path):
@@ -170,7 +170,7 @@ def test_harm_is_told_and_the_better_one_is_kept_if_asked(harmful, dataset, tiny
     plain = run_training(dataset, tiny(**harmful), tmp_path / "plain", watcher=silent)
     assert plain.metrics["gain"]["interval_90"][1] < 0
     assert str(gain_in_words(plain.metrics)).startswith("the unlabeled images hurt: mAP ")
-    assert str(gain_in_words(plain.metrics)).endswith("; --keep-better would have kept the model without them")
+    assert str(gain_in_words(plain.metrics)).endswith("; --keep-better would have kept the labeled-only model")
     labels = json.loads((plain.path / "labels.json").read_text())
     assert (labels["model"], labels["network"]) == ("ema.safetensors", "ema")
 
@@ -178,8 +178,8 @@ def test_harm_is_told_and_the_better_one_is_kept_if_asked(harmful, dataset, tiny
     assert run.metrics["gain"] == plain.metrics["gain"]
     assert run.metrics["network"] == "labeled_only"
     assert run.metrics["test"]["mAP"] == run.metrics["labeled_only"]["mAP"]
-    assert "chosen on the test part" in run.metrics["warning"]
-    assert str(gain_in_words(run.metrics)).endswith("; the model without them is the one that is kept")
+    assert "chosen on the test images" in run.metrics["warning"]
+    assert str(gain_in_words(run.metrics)).endswith("; the run keeps the labeled-only model")
     labels = json.loads((run.path / "labels.json").read_text())
     assert (labels["model"], labels["network"]) == (FILE, "labeled_only")
     found = ts.load(run.path, device="cpu").predict(dataset.store.batch(dataset.test).numpy())
@@ -233,7 +233,7 @@ def test_keep_better_keeps_what_the_unlabeled_made_if_that_is_better(dataset, ti
 def test_nothing_to_measure_on_is_said_with_what_to_do(dataset, tiny, silent, tmp_path):
     run = run_training(replace(dataset, test=dataset.test[:0]), tiny(epochs=1), tmp_path / "run", watcher=silent)
     assert (run.path / FILE).exists()
-    assert "put some aside with --test-share 0.2" in str(gain_in_words(run.metrics))
+    assert "set some aside with --test-share 0.2" in str(gain_in_words(run.metrics))
     y = dataset.y.copy()
     y[dataset.test] = 0
     none = run_training(
@@ -244,7 +244,7 @@ def test_nothing_to_measure_on_is_said_with_what_to_do(dataset, tiny, silent, tm
         dataset, tiny(warmup_epochs=0, epochs=1), tmp_path / "cold", RunOptions(keep_better=True), watcher=silent
     )
     assert not (cold.path / FILE).exists()
-    assert "no model without them to compare with; give warmup_epochs" in str(gain_in_words(cold.metrics))
+    assert "no labeled-only model to compare with; give warmup_epochs" in str(gain_in_words(cold.metrics))
 
 
 def test_no_difference_in_words():
@@ -254,8 +254,8 @@ def test_no_difference_in_words():
         "gain": {"difference": -0.004, "interval_90": (-0.02, 0.01), "part": "held_out", "images": 1234},
     }
     assert gain_in_words(metrics) == (
-        "the unlabeled images made no difference that can be told: mAP 49.6 against 50.0 without them (the network "
-        "after the warm-up), a loss of 0.4 points on 1,234 held-out images (90 % interval \u22122.0 to 1.0)"
+        "the unlabeled images made no measurable difference: mAP 49.6 against 50.0 without them (the network after the "
+        "warm-up), a loss of 0.4 points on 1,234 held-out images (90 % interval \u22122.0 to 1.0)"
     )
 
 
@@ -265,7 +265,7 @@ def test_what_rounds_to_nothing_is_no_difference(difference):
     gain = {"difference": difference, "interval_90": (-0.004, 0.0003), "part": "test", "images": 1}
     assert gain_in_words({"network": "ema", "labeled_only": labeled_only, "gain": gain}) == (
         "the unlabeled images made no difference: mAP 31.0 with and without them (the network after the warm-up), "
-        "on 1 test image (90 % interval \u22120.4 to 0.0 points); on so few images that is a hint, no more"
+        "on 1 test image (90 % interval \u22120.4 to 0.0 points); with so few images this is a rough estimate"
     )
 
 

@@ -17,7 +17,7 @@ from tagspread.methods import get_method
 from tagspread.progress import Watcher
 from tagspread.train import features, preflight
 from tagspread.train.config import make_config
-from tagspread.train.features import FeatureExtractor, embed, feature_file, forget_others
+from tagspread.train.features import FeatureExtractor, embed, feature_file, remove_outdated
 from tagspread.train.scoring import score
 from tagspread.train.trainer import RunOptions, run_training
 from tagspread.vision.backbones import build_network
@@ -130,10 +130,10 @@ def test_a_run_forgets_former_features_and_nothing_of_the_users(tmp_path):
     names = [f"features-{digit * 16}" for digit in "ab"] + ["features-train", "features-2024"]
     for name in names:
         (tmp_path / f"{name}.npy").write_bytes(b"")
-    forget_others([tmp_path / f"{names[0]}.npy"])
+    remove_outdated([tmp_path / f"{names[0]}.npy"])
     assert len(list(tmp_path.iterdir())) == 4  # no run: a cache that is shared
     (tmp_path / "config.json").write_text('{"tagspread": "0"}')
-    forget_others([tmp_path / f"{names[0]}.npy"])
+    remove_outdated([tmp_path / f"{names[0]}.npy"])
     assert {file.stem for file in tmp_path.glob("*.npy")} == {names[0], "features-train", "features-2024"}
 
 
@@ -249,7 +249,7 @@ def test_a_network_without_weights_is_noticed(tmp_path, monkeypatch):
 
 def test_how_to_train_is_no_question_of_the_head(tmp_path):
     images = np.zeros((4, 24, 24, 3), np.uint8)
-    with pytest.raises(TagspreadError, match="epochs says how the network is trained, and in mode 'head' it is not"):
+    with pytest.raises(TagspreadError, match="epochs has no effect in mode 'head', which does not train the network"):
         ts.train(images, np.eye(4, dtype=int), out=tmp_path / "run", backbone="small", mode="head", epochs=5)
 
 

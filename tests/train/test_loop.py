@@ -231,7 +231,7 @@ def test_best_on_test_is_named_as_what_it_is(dataset, tiny, silent, tmp_path):
     run = run_training(dataset, tiny(selection="test_best"), tmp_path / "run", watcher=silent)
     best = max(max(line["test_map_raw"], line["test_map_ema"]) for line in run.log)
     assert run.metrics["test"]["mAP"] == pytest.approx(best)
-    assert "chosen on the test part" in run.metrics["warning"]
+    assert "chosen on the test images" in run.metrics["warning"]
     with pytest.raises(ValueError, match="there is no test part"):
         run_training(
             replace(dataset, test=dataset.test[:0]), tiny(selection="test_best"), tmp_path / "x", watcher=silent

@@ -24,9 +24,9 @@ def labeled(*rows, weight=None):
 
 def test_there_are_none_before_the_first():
     labels = PseudoLabels({}, CPU)
-    assert not labels.are_there
+    assert not labels.exist
     assert labels.total_flips == 0
-    with pytest.raises(RuntimeError, match="before it was labeled"):
+    with pytest.raises(RuntimeError, match="has no pseudo-labels yet"):
         _ = labels.targets
 
 
@@ -104,4 +104,4 @@ def test_a_checkpoint_brings_all_of_it_back(weight):
 def test_a_checkpoint_of_the_warm_up_has_none():
     other = PseudoLabels({}, CPU)
     other.restore(Checkpoint(PseudoLabels({}, CPU).tensors(), {}))
-    assert not other.are_there
+    assert not other.exist

@@ -114,13 +114,13 @@ def _already_finished(folder: Path) -> bool:
     """Print a message if a run is already finished; its images need not exist for that."""
     from tagspread.run.artifact import check_resumable
     from tagspread.run.folder import RunFolder
-    from tagspread.train.trainer import ALREADY, finished_run
+    from tagspread.train.trainer import ALREADY_FINISHED, finished_run
 
     RunFolder(folder).check_idle()
     check_resumable(folder)
     if (run := finished_run(folder)) is None:
         return False
-    say(ALREADY.format(folder))
+    say(ALREADY_FINISHED.format(folder))
     _tell(run)
     return True
 

@@ -137,16 +137,16 @@ def quotas(
 def _class_frequencies(
     positives: ArrayLike | None, labeled: ArrayLike | None, classes: int, priors: ArrayLike | None
 ) -> list[Ratio]:
-    """Return the frequency of each class as a ratio: its prior_of if given, otherwise its counts; 0 / 0 if unknown."""
-    prior_of = [math.nan] * classes if priors is None else per_class("priors", priors, classes)
-    class_frequencies = [(0, 0) if math.isnan(value) else share("priors", value, k) for k, value in enumerate(prior_of)]
-    without_prior = [k for k, value in enumerate(prior_of) if math.isnan(value)]
+    """Return the frequency of each class as a ratio: its prior if given, otherwise its counts; 0 / 0 if unknown."""
+    values = [math.nan] * classes if priors is None else per_class("priors", priors, classes)
+    class_frequencies = [(0, 0) if math.isnan(value) else share("priors", value, k) for k, value in enumerate(values)]
+    without_prior = [k for k, value in enumerate(values) if math.isnan(value)]
     if not without_prior:
         return class_frequencies
     if positives is None or labeled is None:
         raise TagspreadError(
-            f"class {without_prior[0]} has no prior_of, so its labeled counts are needed: give positives and labeled "
-            "(see class_counts), or a prior_of for every class."
+            f"class {without_prior[0]} has no prior, so its labeled counts are needed: give positives and labeled "
+            "(see class_counts), or a prior for every class."
         )
     n_positive, n_labeled = counts("positives", positives, classes), counts("labeled", labeled, classes)
     for k in without_prior:
@@ -157,5 +157,5 @@ def _class_frequencies(
             )
         class_frequencies[k] = (n_positive[k], n_labeled[k])
     if not any(total for _, total in class_frequencies):
-        raise TagspreadError("labeled is 0 for every class; give labeled rows, or a prior_of for each class.")
+        raise TagspreadError("labeled is 0 for every class; give labeled rows, or a prior for each class.")
     return class_frequencies

@@ -1,5 +1,8 @@
 r"""CAP: class-distribution-aware pseudo-labeling (NeurIPS 2023).
 
+Every epoch, the teacher scores the m unlabeled rows. CAP turns the scores into pseudo-labels: it ranks the rows
+separately for each class k and labels them by quota,
+
 .. math::
     T_{jk} = \begin{cases}
         1 & \text{among the } \lfloor \eta_1 \gamma_k m \rfloor \text{ highest scores of class } k \\
@@ -8,7 +11,8 @@ r"""CAP: class-distribution-aware pseudo-labeling (NeurIPS 2023).
     \end{cases}
 
 where :math:`\gamma_k` is the frequency of class k in the labeled set, or a prior that the caller knows for the
-unlabeled set.
+unlabeled set. The quotas and the ranking are in :mod:`tagspread.core.thresholds`. The loss of the pseudo-labels is in
+:mod:`tagspread.train.objective`; CAP uses it unchanged, as most methods do.
 """
 
 from __future__ import annotations

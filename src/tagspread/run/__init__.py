@@ -1,1 +1,1 @@
-"""The record of a run: what it was trained on, how, and what came out; it can be read without training anything."""
+"""Run folders: configuration, split, checkpoint, pseudo-labels and ``labels.json``, read without training anything."""

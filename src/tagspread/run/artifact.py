@@ -1,7 +1,7 @@
-"""``labels.json``: all that a run says about its tagger beside the weights; written by training, read by all the rest.
+"""``labels.json``: classes, decision thresholds, calibration and preprocessing of a run; loading its network.
 
-A run is data. It is read as JSON and safetensors, and nothing in it is ever executed: neither the file that a user's
-own method came from, nor anything pickled.
+A run is only data. It is read as JSON and safetensors, and nothing in it is executed: no pickles, and not the file of a
+custom method.
 """
 
 from __future__ import annotations
@@ -30,18 +30,28 @@ from tagspread.vision.backbones import TagNet, build_network
 
 FORMAT = 2  # raised when an older version could no longer read, or would misread, what is written
 FILE = MANIFEST
-SMALL = ("config.json", "metrics.json", "log.jsonl")  # files that are compared whenever a run is read
-LARGEST = 2**14  # pixels along a side that anybody could have trained with
+SMALL = ("config.json", "metrics.json", "log.jsonl")  # files whose digests are checked whenever a run is read
+LARGEST = 2**14  # pixels; larger image sizes are damage
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A run's ``labels.json``, checked."""
+    """The validated ``labels.json`` of a run.
+
+    Attributes:
+        path: the run folder.
+        facts: the contents of the file.
+        classes: names of the tags.
+        thresholds: decision thresholds on the probabilities; inf if a tag is never predicted.
+        calibration: calibration of the probabilities.
+        shape: shape of the network's input (channels x height x width).
+        model: file of the weights.
+    """
 
     path: Path
     facts: dict[str, Any]
     classes: tuple[str, ...]
-    thresholds: np.ndarray  # of the probability; inf: the tag is never chosen
+    thresholds: np.ndarray
     calibration: Calibration
     shape: tuple[int, int, int]
     model: Path
@@ -50,7 +60,7 @@ class Artifact:
 def artifact_facts(
     classes: tuple[str, ...], settings: dict[str, Any], network: TagNet, shape: tuple[int, ...], model: Path
 ) -> dict[str, Any]:
-    """Return what ``labels.json`` says about the network itself; thresholds and calibration are put beside it."""
+    """Return the entries of ``labels.json`` about the network; thresholds and calibration are added by the caller."""
     return {
         "format": FORMAT,
         "tagspread": __version__,
@@ -89,12 +99,12 @@ def write_artifact(run: RunFolder, facts: dict[str, Any]) -> None:
 
 
 def check_belongs(run: str | PathLike[str], facts: dict[str, Any], name: str) -> None:
-    """Raise if a file of a run is there, and is not the one that was written together with its ``labels.json``.
+    """Raise if a file of a run exists but is not the one that was written together with its ``labels.json``.
 
     Args:
-        run: the folder.
-        facts: what its ``labels.json`` says.
-        name: the file; one that ``labels.json`` does not know may be anything.
+        run: the run folder.
+        facts: the contents of its ``labels.json``.
+        name: name of the file; files without a digest in ``labels.json`` are not checked.
     """
     file, stated = Path(run) / name, facts.get("sha256")
     if isinstance(stated, dict) and name in stated and file.is_file() and stated[name] != file_digest(file):
@@ -102,18 +112,18 @@ def check_belongs(run: str | PathLike[str], facts: dict[str, Any], name: str) ->
 
 
 def _check_config(path: Path, facts: dict[str, Any]) -> None:
-    """Raise if ``config.json`` is of another run; paths in it may have changed, as it says where the images are."""
-    found = None
-    with suppress(OSError, ValueError, AttributeError):  # not there, or damaged: who needs it says so
-        found = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("id")
-    if None not in (found, facts.get("run")) and found != facts["run"]:
+    """Raise if ``config.json`` is of another run. Only its id is compared, because its paths may change."""
+    run_id = None
+    with suppress(OSError, ValueError, AttributeError):  # missing or damaged: whoever needs the file reports it
+        run_id = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("id")
+    if None not in (run_id, facts.get("run")) and run_id != facts["run"]:
         raise _mixed(path / CONFIG, f"its id is not the one in {FILE}")
 
 
 def _mixed(file: Path, why: str) -> TagspreadError:
     return TagspreadError(
         f"{file} is not the file that training wrote ({why}): files of several runs are mixed, or it was changed; "
-        "copy the run anew."
+        "copy the run again."
     )
 
 
@@ -121,39 +131,41 @@ def read_artifact(run: str | PathLike[str], *, whole: bool = True) -> Artifact:
     """Read and check the ``labels.json`` of a run; the weights are checked when they are loaded.
 
     Args:
-        run: the folder.
-        whole: also raise if the run's settings, log or metrics are of another run.
+        run: the run folder.
+        whole: also raise if its settings, log or metrics are of another run.
     """
     path = Path(run)
     facts = _read(path)
     found = facts.get("format")
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise TagspreadError(
-            f"{path / FILE} has no format number: it is of no finished run of this version; train again."
+            f"{path / FILE} has no format number, so it is not of a finished run of this version; train again."
         )
     _check_format(path, found)
     try:
         classes = tuple(facts["classes"])
-        thresholds = np.array([math.inf if cut is None else float(cut) for cut in facts["thresholds"]])
+        thresholds = np.array([math.inf if value is None else float(value) for value in facts["thresholds"]])
         slope, intercept = (np.array(facts["calibration"][part], dtype=np.float64) for part in ("slope", "intercept"))
         channels, height, width = map(int, facts["preprocessing"]["shape"])
-        model = path / Path(str(facts["model"])).name  # a name, so that nothing outside the run is read
-        named = bool(classes) and all(isinstance(name, str) for name in classes)
-        usable = np.isfinite(slope).all() and np.isfinite(intercept).all() and not np.isnan(thresholds).any()
-        if not (named and usable) or channels != 3 or min(height, width) < 1 or max(height, width) > LARGEST:
+        model = path / Path(str(facts["model"])).name  # the name only, so that no file outside the run is read
+        has_names = bool(classes) and all(isinstance(name, str) for name in classes)
+        has_numbers = np.isfinite(slope).all() and np.isfinite(intercept).all() and not np.isnan(thresholds).any()
+        if not (has_names and has_numbers) or channels != 3 or min(height, width) < 1 or max(height, width) > LARGEST:
             raise ValueError
     except (KeyError, TypeError, ValueError):
-        raise TagspreadError(f"{path / FILE} is damaged: something in it is missing or of the wrong kind.") from None
-    for what, values in (("thresholds", thresholds), ("slopes", slope), ("intercepts", intercept)):
+        raise TagspreadError(
+            f"{path / FILE} is damaged: a value is missing or of the wrong type; copy the file again."
+        ) from None
+    for name, values in (("thresholds", thresholds), ("slopes", slope), ("intercepts", intercept)):
         if values.shape != (len(classes),):
             raise TagspreadError(
-                f"{path / FILE} has {len(classes)} classes but {len(values)} {what}; the list of classes was changed. "
-                "Put the file back."
+                f"{path / FILE} has {len(classes)} classes but {len(values)} {name}; the list of classes was changed. "
+                "Restore the file."
             )
     if facts.get("classes_sha256", _names_digest(classes)) != _names_digest(classes):
         raise TagspreadError(
-            f"the classes in {path / FILE} are not those that training wrote, which the weights know by their place; "
-            "put the file back, and rename tags in what predict writes."
+            f"the classes in {path / FILE} are not those that training wrote, and the outputs of the network depend on "
+            "their order; restore the file, and rename tags in the tables that predict writes."
         )
     if whole:
         _check_config(path, facts)
@@ -163,7 +175,7 @@ def read_artifact(run: str | PathLike[str], *, whole: bool = True) -> Artifact:
 
 
 def check_resumable(run: str | Path) -> None:
-    """Raise if the run is of another version, whose ``labels.json`` would be overwritten, or was being replaced."""
+    """Raise if the run cannot be resumed: it is of another version, or it was being replaced."""
     path = Path(run)
     RunFolder(path).check_resumable()
     try:
@@ -194,9 +206,9 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise _lacks_file(RunFolder(path)) from None
     except (OSError, ValueError) as error:
-        raise TagspreadError(f"{path / FILE} cannot be read ({error}); copy it anew.") from None
+        raise TagspreadError(f"{path / FILE} cannot be read ({error}); copy it again.") from None
     if not isinstance(facts, dict):
-        raise TagspreadError(f"{path / FILE} is damaged: it holds no JSON object.")
+        raise TagspreadError(f"{path / FILE} is damaged: it holds no JSON object; copy it again.")
     return facts
 
 
@@ -216,7 +228,7 @@ def _lacks_file(run: RunFolder) -> TagspreadError:
 
 
 def is_whole(run: str | Path) -> bool:
-    """Say whether a run has a tagger, and all files that are there are those that were written with it."""
+    """Return whether a run has a tagger, and all of its files are those that were written with it."""
     try:
         artifact = read_artifact(run)
         check_weights(artifact)
@@ -228,7 +240,7 @@ def is_whole(run: str | Path) -> bool:
 
 
 def kept_facts(run: str | Path) -> dict[str, Any] | None:
-    """Return the ``labels.json`` of an earlier end of the run that fits its weights, with the user's decisions."""
+    """Return the run's ``labels.json`` if it fits the weights: it may hold thresholds that the user chose."""
     try:
         artifact = read_artifact(run, whole=False)
         check_weights(artifact)
@@ -238,32 +250,34 @@ def kept_facts(run: str | Path) -> dict[str, Any] | None:
 
 
 def load_network(artifact: Artifact, device: torch.device) -> TagNet:
-    """Return the run's network with its weights, ready to answer."""
+    """Load the run's network with its weights, in evaluation mode."""
     tensors = _tensors(artifact)
     facts = artifact.facts
     try:
-        # scale and shift come with the weights, so what is built here need not know them
+        # normalize="none", because scale and shift are loaded with the weights
         network = build_network(
             facts["backbone"], len(artifact.classes), weights="none", head=facts["head"], normalize="none"
         )
-        if facts["method"] in METHODS:  # a name from our own list, never a file
+        if facts["method"] in METHODS:  # built-in methods only; files are never executed
             network = get_method(facts["method"], **facts["method_options"]).network(network)
     except (KeyError, TypeError):
-        raise TagspreadError(f"{artifact.path / FILE} is damaged: it does not say which network it is of.") from None
+        raise TagspreadError(
+            f"{artifact.path / FILE} is damaged: it does not name the network; copy it again."
+        ) from None
     _check_fits(artifact, network, tensors)
     network.load_state_dict(tensors)
     return network.to(device).eval().requires_grad_(False)
 
 
 def check_weights(artifact: Artifact) -> None:
-    """Raise unless the weights are there, and are the bytes that training wrote."""
+    """Raise unless the file of the weights exists and is the one that training wrote."""
     model = artifact.model
     if not model.is_file():
         raise TagspreadError(f"{artifact.path} has no {model.name}, the weights that its {FILE} names; copy it there.")
     stated = artifact.facts.get("sha256", {})
     if not isinstance(stated, dict) or stated.get(model.name) != file_digest(model):
         raise TagspreadError(
-            f"{model} is not the file that training wrote (its SHA-256 differs from {FILE}); copy it anew."
+            f"{model} is not the file that training wrote (its SHA-256 differs from {FILE}); copy it again."
         )
 
 
@@ -272,24 +286,24 @@ def _tensors(artifact: Artifact) -> dict[str, torch.Tensor]:
     try:
         return load_file(artifact.model)
     except (OSError, SafetensorError) as error:
-        raise TagspreadError(f"{artifact.model} cannot be read ({error}).") from None
+        raise TagspreadError(f"{artifact.model} cannot be read ({error}); copy it again.") from None
 
 
 def _check_fits(artifact: Artifact, network: TagNet, tensors: dict[str, torch.Tensor]) -> None:
-    ours = network.state_dict()
-    outputs = [key for key in ours if key in tensors and key.startswith("head.") and key.endswith("bias")]
+    expected = network.state_dict()
+    outputs = [key for key in expected if key in tensors and key.startswith("head.") and key.endswith("bias")]
     for key in outputs:
-        if ours[key].shape != tensors[key].shape and ours[key].shape == (len(artifact.classes),):
+        if expected[key].shape != tensors[key].shape and expected[key].shape == (len(artifact.classes),):
             raise TagspreadError(
-                f"{artifact.path / FILE} has {len(artifact.classes)} classes but the network answers for "
-                f"{len(tensors[key])}; the list of classes was changed. Put the file back."
+                f"{artifact.path / FILE} has {len(artifact.classes)} classes but the network has {len(tensors[key])} "
+                "outputs; the list of classes was changed. Restore the file."
             )
-    odd = [key for key in {**ours, **tensors} if key not in ours or key not in tensors]
-    odd += [key for key in ours if key in tensors and ours[key].shape != tensors[key].shape]
-    if odd:
+    mismatched = [key for key in {**expected, **tensors} if key not in expected or key not in tensors]
+    mismatched += [key for key in expected if key in tensors and expected[key].shape != tensors[key].shape]
+    if mismatched:
         raise TagspreadError(
-            f"{artifact.model} does not fit the network {artifact.facts['backbone']!r} (such as {odd[0]!r}); if a "
-            "method of your own made it, such networks cannot be loaded without its code."
+            f"{artifact.model} does not fit the network {artifact.facts['backbone']!r} (such as {mismatched[0]!r}); "
+            "restore both files. Networks of a custom method cannot be loaded without its code."
         )
 
 

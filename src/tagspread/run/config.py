@@ -1,4 +1,4 @@
-"""``config.json``: how a run was trained, and where its data came from."""
+"""``config.json``: the settings of a run and the sources of its images and labels."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ FILE = "config.json"
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where the data of a run came from. A run that was started from Python with its own data knows less of it.
+    """Sources of a run's data. For a run that was started from Python with arrays, most are None.
 
     Attributes:
-        images: the folder of images, absolute; None for arrays and lists of files.
-        labels: the table of labels, absolute.
-        test_labels: the table of labels to test on, absolute.
+        images: absolute path of the folder of images; None for arrays and lists of files.
+        labels: absolute path of the label table.
+        test_labels: absolute path of the label table of the test set.
         cache: folder for decoded images and features.
-        test_share: the share of the labeled images that was put aside to test on.
-        table_options: how the tables were read, see :func:`tagspread.data.tables.read.read_table`.
-        bench: which cell of a benchmark the run is.
+        test_share: share of the labeled images that was set aside for testing.
+        table_options: options for reading the tables, see :func:`tagspread.data.tables.read.read_table`.
+        bench: the cell of a benchmark that the run belongs to.
     """
 
     images: str | None = None
@@ -38,20 +38,20 @@ class DataSource:
     bench: JsonObject | None = None
 
     def to_dict(self) -> JsonObject:
-        """Return what is known."""
+        """Return the values that are set, for JSON."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None and value != {}}
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What ``config.json`` records.
+    """The contents of ``config.json``.
 
     Attributes:
-        version: the tagspread that trained.
-        settings: how, see :class:`tagspread.train.config.TrainConfig`.
-        data: where the data came from.
-        keep_better: whether the labeled-only model becomes the run's if it is better.
-        id: a number that no other run has; the run's labels.json has it, too.
+        version: version of tagspread that trained the run.
+        settings: the settings, see :class:`tagspread.train.config.TrainConfig`.
+        data: sources of the data.
+        keep_better: whether the run uses the labeled-only model if it is better.
+        id: random identifier of the run, which its ``labels.json`` repeats.
     """
 
     version: str
@@ -67,15 +67,15 @@ class RunConfig:
 
     @classmethod
     def read(cls, run: str | PathLike[str]) -> RunConfig:
-        """Read the one of a run; raise if there is none, or it is damaged."""
+        """Read the ``config.json`` of a run; raise if it is missing or damaged."""
         folder = RunFolder(Path(run))
         stored = folder.read_json(FILE)
         settings, data = stored.get("settings"), stored.get("data", {})
         if not isinstance(settings, dict):
-            raise TagspreadError(f"{folder.path / FILE} is damaged: it has no settings of a run; copy it anew.")
+            raise TagspreadError(f"{folder.path / FILE} is damaged: it has no settings of a run; copy it again.")
         try:
-            known = {one.name for one in dataclasses.fields(DataSource)}
-            source = DataSource(**{name: value for name, value in data.items() if name in known})
+            names = {field.name for field in dataclasses.fields(DataSource)}
+            source = DataSource(**{name: value for name, value in data.items() if name in names})
             paths = (source.images, source.labels, source.test_labels, source.cache)
             if not all(path is None or isinstance(path, str) for path in paths):
                 raise TypeError
@@ -83,12 +83,12 @@ class RunConfig:
                 raise TypeError
         except (TypeError, AttributeError):
             raise TagspreadError(
-                f"{folder.path / FILE} is damaged: it does not say where the data came from; copy it anew."
+                f"{folder.path / FILE} is damaged: it does not say where the data came from; copy it again."
             ) from None
         more = {"id": str(stored["id"])} if "id" in stored else {}
         return cls(str(stored["tagspread"]), settings, source, bool(stored.get("keep_better")), **more)
 
     @classmethod
     def find(cls, run: str | PathLike[str]) -> RunConfig | None:
-        """Read the one of a run; return None for a folder that holds a tagger without its run, such as an export."""
+        """Read the ``config.json`` of a run; return None for a folder without a run, such as an exported tagger."""
         return cls.read(run) if RunFolder(Path(run)).is_run else None

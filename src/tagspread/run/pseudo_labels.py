@@ -1,15 +1,15 @@
-r"""``pseudo_labels.csv``: one line per image and tag, written when a run ends and read by all that look at it.
+r"""``pseudo_labels.csv``: the last pseudo-labels of the unlabeled images, one line per image and tag.
 
 ========  ==============================================================================================
-image     the image, relative to the folder of images where the run had one
-tag       the tag; blank on the only line of a image with nothing to tell
-target    what was last trained on: 1, 0, ``ignored``, or a number between for methods with soft targets
-score     :math:`\sigma(z)` of the teacher's logit that the target was made from; not calibrated
-rank      the image's place in its class by that score, 1 the surest; a quota of K takes ranks 1 to K
-flips     how often the target changed during the run
+image     the image, relative to the folder of images if the run had one
+tag       the tag; blank on the only line of an image without other lines
+target    last training target: 1, 0, ``ignored``, or a number between 0 and 1 for methods with soft targets
+score     :math:`\sigma(z)` of the teacher's logit from which the target was computed; not calibrated
+rank      rank of the image in its class by that score, 1 for the highest; a quota of K takes ranks 1 to K
+flips     number of times that the target changed during the run
 ========  ==============================================================================================
 
-Most images lack most tags, and that was never in question: lines with target 0 that never flipped are left out.
+Lines with target 0 that never changed are omitted, because most images lack most tags.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IGNORED = -1.0
 
 
 class Entry(NamedTuple):
-    """One line: a tag of a image."""
+    """One line: the pseudo-label of an image for a tag."""
 
     tag: str
     target: float  # -1: ignored
@@ -41,34 +41,34 @@ class Entry(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Whether the image was taken to carry the tag."""
+        """Whether the image was labeled as carrying the tag."""
         return self.target >= 0.5
 
     @property
     def certainty(self) -> float:
-        """How sure the teacher was of what was done."""
+        """The teacher's probability of the pseudo-label."""
         return self.score if self.given else 1 - self.score
 
 
 class PseudoLabeledImage(NamedTuple):
-    """A image of the unlabeled set and its lines."""
+    """An unlabeled image and its lines."""
 
     name: str
     entries: list[Entry]
 
     @property
     def given(self) -> list[Entry]:
-        """The tags it was taken to carry."""
+        """The entries of the tags that it was labeled with."""
         return [entry for entry in self.entries if entry.given]
 
     @property
     def certainty(self) -> float:
-        """How sure the teacher was of the least sure of its tags; 1 if there was no question."""
+        """The lowest certainty of its entries; 1 if it has none."""
         return min((entry.certainty for entry in self.entries), default=1.0)
 
 
 def ranks_in_class(scores: np.ndarray) -> np.ndarray:
-    """Return each row's place in its column, 1 for the highest; equal scores in the order of rows.
+    """Return the rank of each row within its column, 1 for the highest score; ties are ranked in the order of rows.
 
     >>> ranks_in_class(np.array([[0.2, 1.0], [0.9, 1.0], [0.5, 2.0]])).tolist()
     [[3, 2], [1, 3], [2, 1]]
@@ -82,14 +82,14 @@ def ranks_in_class(scores: np.ndarray) -> np.ndarray:
 def pseudo_label_rows(
     names: Sequence[str], classes: Sequence[str], targets: np.ndarray, logits: np.ndarray, flips: np.ndarray
 ) -> Iterator[tuple[object, ...]]:
-    """Yield the lines of the pseudo-labels below its header.
+    """Yield the lines of ``pseudo_labels.csv`` after its header.
 
     Args:
-        names: what the images of the unlabeled set are called.
-        classes: the tags.
+        names: names of the unlabeled images.
+        classes: names of the tags.
         targets: images x classes: 1, 0, -1 ignored, or soft.
-        logits: the teacher's, from which the targets were made.
-        flips: how often each target changed.
+        logits: the teacher's logits, from which the targets were computed.
+        flips: number of changes of each target.
     """
     from scipy.special import expit
 
@@ -99,16 +99,16 @@ def pseudo_label_rows(
         columns = np.flatnonzero(listed[row]).tolist()
         for k in columns:
             target = float(targets[row, k])
-            words = "ignored" if target == IGNORED else f"{target:.6g}"
-            yield name, classes[k], words, f"{scores[row, k]:.6g}", int(ranks[row, k]), int(flips[row, k])
+            cell = "ignored" if target == IGNORED else f"{target:.6g}"
+            yield name, classes[k], cell, f"{scores[row, k]:.6g}", int(ranks[row, k]), int(flips[row, k])
         if not columns:
             yield name, "", "", "", "", ""
 
 
 def read_pseudo_labels(run: str | Path) -> list[PseudoLabeledImage]:
-    """Read The pseudo-labels of a finished run: every image of its unlabeled set, in order."""
+    """Read the pseudo-labels of a finished run: all images of its unlabeled set, in order."""
     folder = RunFolder(run)
-    folder.read_json("config.json")  # or it is not a run at all
+    folder.read_json("config.json")  # raises if the folder is not that of a run
     file = folder.path / FILE
     if (folder.path / MANIFEST).exists():
         check_belongs(folder.path, folder.read_json(MANIFEST), FILE)
@@ -118,7 +118,7 @@ def read_pseudo_labels(run: str | Path) -> list[PseudoLabeledImage]:
     except FileNotFoundError:
         raise TagspreadError(f"{folder.path} has no {FILE}: {_why_none(folder)}.") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise TagspreadError(f"{file} cannot be read ({error}).") from None
+        raise TagspreadError(f"{file} cannot be read ({error}); copy it again.") from None
 
 
 def _why_none(run: RunFolder) -> str:
@@ -126,17 +126,16 @@ def _why_none(run: RunFolder) -> str:
         return f"training has not finished.{run.where_previous}".removesuffix(".")
     gain = run.read_json("metrics.json").get("gain")
     if gain is not None and "left_out" not in gain:
-        return "it has gone since the run wrote it; copy it there"
-    why = f", as {gain['left_out']}" if gain else ""
-    return f"this run made no use of the unlabeled images{why}"
+        return "the file was removed after training; copy it there"
+    reason = f", because {gain['left_out']}" if gain else ""
+    return f"this run did not use the unlabeled images{reason}"
 
 
 def _read(file: Path, lines: Iterator[list[str]]) -> list[PseudoLabeledImage]:
     if (header := tuple(next(lines, ()))) != PSEUDO_LABEL_COLUMNS:
         raise TagspreadError(
-            f"{file} has the columns {', '.join(header)} instead of {', '.join(PSEUDO_LABEL_COLUMNS)}: it was changed, "
-            f"or "
-            "written by another version; train again."
+            f"{file} has the columns {', '.join(header)} instead of {', '.join(PSEUDO_LABEL_COLUMNS)}: it was changed "
+            "or written by another version; train again."
         )
     images: list[PseudoLabeledImage] = []
     for number, line in enumerate(lines, start=2):

@@ -1,14 +1,14 @@
-"""``split.csv``: which image was in which part of the data, written once before the first epoch.
+"""``split.csv``: the part of each image (labeled, unlabeled, held out, test) and its labels, written before training.
 
 ==========  ============================================================================================================
-image       the image: its path from the folder of images on, or an absolute path, or ``number k`` of an array
-part        ``labeled``, ``unlabeled``, ``apart`` (labeled, but trained on without its labels, for methods that judge by
-            them), ``held_out``, ``test``, or ``omitted`` (it could not be read, or it has nothing to test on)
-digest      the first 16 hex digits of the SHA-256 of the file's bytes, or of an array's pixels; blank if unreadable
+image       the image: its path relative to the folder of images, or an absolute path, or ``number k`` of an array
+part        ``labeled``, ``unlabeled``, ``held_out``, ``test``, ``apart`` (labeled, but trained on without its labels,
+            for methods that evaluate pseudo-labels on it), or ``omitted`` (unreadable, or a test image without labels)
+digest      the first 16 hex digits of the SHA-256 of the file, or of the pixels in an array; blank if unreadable
 a class     1, 0, or blank for unknown; one column per class
 ==========  ============================================================================================================
 
-The first three columns are known by their place: a class may be called ``digest``.
+The first three columns are identified by position, because a class may be called ``digest``.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from typing import TextIO
 import numpy as np
 
 from tagspread.errors import TagspreadError
-from tagspread.run.fingerprints import DIGITS, NONE, Digests, in_common
+from tagspread.run.fingerprints import DIGITS, NONE, Digests, count_common
 from tagspread.run.folder import RunFolder
 from tagspread.wording import counted
 
 FILE = "split.csv"
 COLUMNS = ("image", "part", "digest")
 CELLS = {1: "1", 0: "0", -1: ""}
-BYTES = {"1": 1, "0": 0, "": 255}  # of an int8
+BYTES = {"1": 1, "0": 0, "": 255}  # as unsigned bytes: 255 is -1 as int8
 BLANK = frozenset(("",))
 HEX = frozenset("0123456789abcdef")
 NAMED = 3  # images of each kind that a message names
 
 
 class Part(IntEnum):
-    """What an image was used for."""
+    """Part of the data that an image belongs to."""
 
     LABELED = 0
     UNLABELED = 1
@@ -50,7 +50,7 @@ class Part(IntEnum):
 
     @property
     def label(self) -> str:
-        """What the file calls it."""
+        """Name of the part in the file."""
         return self.name.lower()
 
 
@@ -62,11 +62,11 @@ class Split:
     """All images of a run, in the order of the training data.
 
     Attributes:
-        names: what each image is called, see above.
-        parts: its :class:`Part`, as int8.
-        digests: its digest; empty if the file could not be read.
-        classes: the tags.
-        y: images x classes, 1, 0, or -1 for unknown, as int8; unlabeled images have -1 only.
+        names: name of each image, see above.
+        parts: :class:`Part` of each image, as int8.
+        digests: digest of each image; empty if the file could not be read.
+        classes: names of the tags.
+        y: label matrix (images x classes) of 1, 0, -1 unknown, as int8; rows of unlabeled images are all -1.
     """
 
     names: Sequence[str]
@@ -79,12 +79,12 @@ class Split:
         return len(self.names)
 
     def rows(self, *parts: Part) -> np.ndarray:
-        """Return the rows of some parts, in order."""
+        """Return the rows of the given parts, in order."""
         return np.flatnonzero(np.isin(self.parts, parts))
 
     def count(self, digests: Digests, *parts: Part) -> int:
-        """Return how many of some images are, by content, in some parts."""
-        return in_common(digests, self.digests[self.rows(*parts)])
+        """Count the images that are, by content, in the given parts."""
+        return count_common(digests, self.digests[self.rows(*parts)])
 
 
 def write_split(folder: RunFolder, split: Split) -> None:
@@ -102,22 +102,23 @@ def _lines(split: Split) -> Iterator[Iterable[str]]:
 
 
 def has_split(run: str | PathLike[str]) -> bool:
-    """Return whether a run has a ``split.csv``; one that was stopped at once, or was exported, has none."""
+    """Return whether a run has a ``split.csv``; exported runs, and runs that were stopped at once, have none."""
     return (Path(run) / FILE).is_file()
 
 
 def read_split(run: str | PathLike[str]) -> Split:
-    """Read the ``split.csv`` of a run; raise if there is none, or if anything in it is not as it was written."""
+    """Read the ``split.csv`` of a run; raise if it is missing or damaged."""
     file = Path(run) / FILE
     try:
         with file.open(newline="", encoding="utf-8", errors="surrogateescape") as opened:
             return _read(file, opened)
     except FileNotFoundError:
         raise TagspreadError(
-            f"{Path(run)} has no {FILE}, which says which image was in which part of the data; copy it there."
+            f"{Path(run)} has no {FILE}, which records the part of each image (labeled, unlabeled, test); copy it "
+            "there."
         ) from None
     except OSError as error:
-        raise TagspreadError(f"{file} cannot be read ({error.strerror}); copy it anew.") from None
+        raise TagspreadError(f"{file} cannot be read ({error.strerror}); copy it again.") from None
 
 
 def _read(file: Path, opened: TextIO) -> Split:
@@ -128,26 +129,26 @@ def _read(file: Path, opened: TextIO) -> Split:
         classes = tuple(header[len(COLUMNS) :])
         if tuple(header[: len(COLUMNS)]) != COLUMNS or not classes or len(set(classes)) < len(classes):
             raise TagspreadError(
-                f"{file} line 1 is not {', '.join(COLUMNS)} and one column per class; the file was changed: copy it "
-                "anew."
+                f"{file} line 1 is not {', '.join(COLUMNS)} and one column per class; the file was changed, so copy it "
+                "again."
             )
         for row in lines:
-            if why := _damage(row, classes):
-                raise TagspreadError(f"{file} line {lines.line_num} is damaged{why}; copy the file anew.")
+            if damage := _damage(row, classes):
+                raise TagspreadError(f"{file} line {lines.line_num} is damaged{damage}; copy the file again.")
             names.append(row[0])
             parts.append(PARTS[row[1]])
             digests.append(row[2].encode())
             y += bytes(map(BYTES.__getitem__, row[len(COLUMNS) :]))
     except csv.Error as error:
-        raise TagspreadError(f"{file} line {lines.line_num} is damaged ({error}); copy the file anew.") from None
+        raise TagspreadError(f"{file} line {lines.line_num} is damaged ({error}); copy the file again.") from None
     if not names:
-        raise TagspreadError(f"{file} has no rows below its header line; copy it anew.")
+        raise TagspreadError(f"{file} has no rows below its header line; copy it again.")
     matrix = np.frombuffer(y, np.int8).reshape(len(names), len(classes))
     return Split(names, np.frombuffer(parts, np.int8), np.array(digests, f"S{DIGITS}"), classes, matrix)
 
 
 def _damage(row: Sequence[str], classes: Sequence[str]) -> str:
-    """Return what is wrong with a line; nothing if it is as it was written."""
+    """Describe what is wrong with a line; return an empty string if it is valid."""
     cells = len(COLUMNS) + len(classes)
     if len(row) != cells:
         return f": it has {len(row)} cells, the header {cells}"
@@ -161,44 +162,50 @@ def _damage(row: Sequence[str], classes: Sequence[str]) -> str:
     allowed = BLANK if part == Part.UNLABELED.label else BYTES.keys()
     if not allowed >= set(values):
         tag, value = next((tag, value) for tag, value in zip(classes, values, strict=True) if value not in allowed)
-        words = "blank for an unlabeled image" if allowed is BLANK else "1, 0 or blank"
-        return f" ({name}): {tag!r} is {value!r}, not {words}"
+        expected = "blank for an unlabeled image" if allowed is BLANK else "1, 0 or blank"
+        return f" ({name}): {tag!r} is {value!r}, not {expected}"
     return ""
 
 
 def differences(then: Split, now: Split) -> list[str]:
-    """Return what is not the same in two splits, a phrase for each kind, with the first few images of each."""
+    """Describe how two splits differ: one phrase per kind of change, each with its first images."""
     if then.classes != now.classes:
         return [f"the classes were {_listed(then.classes)}, now they are {_listed(now.classes)}"]
-    names, others = list(then.names), list(now.names)
-    before = after = np.arange(len(names))
-    found, gone = list[str](), list[str]()
-    if names != others:
-        new, gone = (list((Counter(a) - Counter(b)).elements()) for a, b in ((others, names), (names, others)))
-        if new:
-            found.append(_phrase(new, "new"))
-        if not new and not gone:
-            found.append("the images are in another order")
-        place, first = ({name: row for row, name in reversed(list(enumerate(all_)))} for all_ in (names, others))
-        shared = [name for name in place if name in first][::-1]
-        before, after = (np.array([where[name] for name in shared], np.int64) for where in (place, first))
+    old_names, new_names = list(then.names), list(now.names)
+    before = after = np.arange(len(old_names))  # rows of the same images in both splits
+    phrases, removed = list[str](), list[str]()
+    if old_names != new_names:
+        old_count, new_count = Counter(old_names), Counter(new_names)
+        added, removed = list((new_count - old_count).elements()), list((old_count - new_count).elements())
+        if added:
+            phrases.append(_phrase(added, "new"))
+        if not added and not removed:
+            phrases.append("the images are in another order")
+        old_row, new_row = (
+            {name: row for row, name in reversed(list(enumerate(names)))} for names in (old_names, new_names)
+        )
+        shared = [name for name in old_row if name in new_row][::-1]
+        before, after = (np.array([row_of[name] for name in shared], np.int64) for row_of in (old_row, new_row))
     lost = (now.digests[after] == NONE) & (then.digests[before] != NONE)
     changed = (now.digests[after] != then.digests[before]) & ~lost
-    labels = (then.y[before] != now.y[after]).any(axis=1) & ~lost
-    moved = (then.parts[before] != now.parts[after]) & ~lost & ~changed & ~labels
-    missing = gone + [names[row] for row in before[lost]]
-    for which, what in ((missing, "missing"), (before[changed], "changed"), (before[labels], "labeled differently")):
-        if len(which):
-            found.append(_phrase([one if isinstance(one, str) else names[one] for one in which], what))
+    relabeled = (then.y[before] != now.y[after]).any(axis=1) & ~lost
+    moved = (then.parts[before] != now.parts[after]) & ~lost & ~changed & ~relabeled
+    for names, change in (
+        (removed + [old_names[row] for row in before[lost]], "missing"),
+        ([old_names[row] for row in before[changed]], "changed"),
+        ([old_names[row] for row in before[relabeled]], "labeled differently"),
+    ):
+        if names:
+            phrases.append(_phrase(names, change))
     if moved.any():
         pairs = zip(before[moved].tolist(), after[moved].tolist(), strict=True)
-        words = [f"{names[i]}: {Part(then.parts[i]).label}, now {Part(now.parts[k]).label}" for i, k in pairs]
-        found.append(_phrase(words, "in another part"))
-    return found
+        moves = [f"{old_names[i]}: {Part(then.parts[i]).label}, now {Part(now.parts[k]).label}" for i, k in pairs]
+        phrases.append(_phrase(moves, "in another part"))
+    return phrases
 
 
-def _phrase(names: Sequence[str], what: str) -> str:
-    return f"{counted(len(names), 'image')} {'is' if len(names) == 1 else 'are'} {what} ({_listed(names)})"
+def _phrase(names: Sequence[str], change: str) -> str:
+    return f"{counted(len(names), 'image')} {'is' if len(names) == 1 else 'are'} {change} ({_listed(names)})"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""From rows to what the student is shown, on the device, several batches at a time.
+"""Training batches: the augmented views of labeled and unlabeled rows, computed on the device in chunks of steps.
 
-Making the views of thirty batches costs hardly more launches than making those of one, and while the device trains on
-one chunk the next is read from disk.
+The views of thirty batches need hardly more kernel launches than those of one. While the device trains on one chunk,
+the next one is read from disk.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tagspread.vision.augment import Views
 from tagspread.vision.backbones import TagNet
 
 ITEMS_PER_CHUNK = 1024
-BYTES_PER_CHUNK = 2**28  # of views, when they are made; on the way to them memory is needed eight times
+BYTES_PER_CHUNK = 2**28  # size of the finished views; computing them needs eight times this memory
 
 
 def steps_per_chunk(steps: np.ndarray) -> int:
-    """Return how many steps (of steps x batch) are prepared at once."""
+    """Return how many steps of ``steps`` (steps x batch) to prepare at once."""
     return max(1, ITEMS_PER_CHUNK // int(steps.shape[1]))
 
 
 def _views_at_once(network: TagNet, store: Store, steps: np.ndarray) -> int:
-    """Return the views of how many steps are made at once: fewer if images are large or seen in several parts."""
+    """Return for how many steps to compute views at once: fewer if images are large or shown in several parts."""
     bytes_per_step = int(steps.shape[1]) * math.prod(store.shape) * network.parts
     return max(1, min(steps_per_chunk(steps), BYTES_PER_CHUNK // bytes_per_step))
 
@@ -34,11 +34,11 @@ def _views_at_once(network: TagNet, store: Store, steps: np.ndarray) -> int:
 def training_batches(
     network: TagNet, store: Store, views: Views, steps: np.ndarray, epoch: int, *, cutout: bool
 ) -> Iterator[Tensor]:
-    """Yield what the network is shown of each line of ``steps`` (steps x batch, row numbers of the store)."""
+    """Yield the network's input for each step of ``steps`` (steps x batch, rows of the store)."""
     per_chunk = _views_at_once(network, store, steps)
     chunks = [steps[at : at + per_chunk] for at in range(0, len(steps), per_chunk)]
     flat = [chunk.reshape(-1) for chunk in chunks]
     items = prefetch(store.batch, flat) if store.placement == "disk" else map(store.batch, flat)
     for chunk, rows, loaded in zip(chunks, flat, items, strict=True):
-        made = network.show(views, loaded, rows, epoch, cutout) if store.modality.has_views else loaded
-        yield from made.reshape(*chunk.shape, *made.shape[1:])
+        inputs = network.show(views, loaded, rows, epoch, cutout) if store.modality.has_views else loaded
+        yield from inputs.reshape(*chunk.shape, *inputs.shape[1:])

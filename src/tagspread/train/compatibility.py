@@ -1,4 +1,4 @@
-"""Whether a checkpoint belongs to a run: same data and same settings, or training does not continue from it."""
+"""Compatibility of a checkpoint with the run that resumes from it: same data, same settings."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ ONLY_WITH_UNLABELED = (
     "unlabeled_weight",
     "warm_start_from",
     "teacher_flips",
-)  # settings that make no difference until the unlabeled set is used
-
+)  # settings without effect before the unlabeled set is used
 
 MACHINE_SETTINGS = ("score_batch", "graphs")  # settings that change the speed of training, not its result
 
@@ -29,25 +28,25 @@ MACHINE_SETTINGS = ("score_batch", "graphs")  # settings that change the speed o
 def check_compatible(
     facts: dict[str, Any], fingerprint: str, config: TrainConfig, folder: Path, ignoring: tuple[str, ...] = ()
 ) -> None:
-    """Raise unless a checkpoint was made of the data and with the settings that there are now.
+    """Raise unless a checkpoint was saved with the present data and settings.
 
     Args:
-        facts: what the checkpoint says about itself.
-        fingerprint: the digest of the present data.
+        facts: metadata of the checkpoint.
+        fingerprint: digest of the present data.
         config: the present settings.
-        folder: the checkpoint's, for messages.
-        ignoring: settings that may differ.
+        folder: folder of the checkpoint, for error messages.
+        ignoring: names of settings that may differ.
     """
     if facts["data"] != fingerprint:
         raise TagspreadError(
             f"the checkpoint in {folder} is of other data (other images, labels, classes or split); "
-            "resume with the data it was started on, or start a new run in another folder."
+            "resume with the data that the run was started on, or start a new run in another folder."
         )
     now = method_file_digest(config.method)
     if "method" not in ignoring and facts.get("method_file", now) != now:
         raise TagspreadError(
-            f"{config.method} was changed since the checkpoint in {folder} was made; half of the run would follow one "
-            "rule and half another. Put the file back as it was, or start a new run in another folder."
+            f"{config.method} was changed after the checkpoint in {folder} was saved, so the run would mix two "
+            "methods. Restore the file, or start a new run in another folder."
         )
     then = TrainConfig.from_dict(facts["config"])
     changed = [
@@ -56,23 +55,23 @@ def check_compatible(
     ]
     if changed:
         raise TagspreadError(
-            f"the checkpoint in {folder} was made with other settings: {', '.join(changed)}. "
-            "Resume without changing them, or start a new run in another folder."
+            f"the checkpoint in {folder} was saved with other settings: {', '.join(changed)}. "
+            "Resume with the same settings, or start a new run in another folder."
         )
 
 
-def same_before_unlabeled(one: TrainConfig, other: TrainConfig) -> bool:
-    """Return whether two runs are the same until the unlabeled set is used, whatever their seeds."""
-    return not _different_settings(one, other, (*ONLY_WITH_UNLABELED, "seed"))
+def same_before_unlabeled(config: TrainConfig, other: TrainConfig) -> bool:
+    """Return whether two runs are the same before the unlabeled set is used, apart from their seeds."""
+    return not _different_settings(config, other, (*ONLY_WITH_UNLABELED, "seed"))
 
 
 def settings_chosen_by_run(config: TrainConfig) -> tuple[str, ...]:
-    """Return the settings that a run chooses itself: the checkpoint has them, the caller who resumes it need not."""
+    """Return the names of settings that the run itself chooses; when it is resumed, they come from the checkpoint."""
     return ("method_options", "unlabeled_weight") if config.mode == "head" else ()
 
 
-def _different_settings(one: TrainConfig, other: TrainConfig, ignoring: tuple[str, ...]) -> list[str]:
-    """Return the names of the settings that make two runs different."""
+def _different_settings(config: TrainConfig, other: TrainConfig, ignoring: tuple[str, ...]) -> list[str]:
+    """Return the names of the settings that differ, apart from ignored ones and those of the machine."""
     names = (setting.name for setting in dataclasses.fields(TrainConfig))
     ignored = (*ignoring, *MACHINE_SETTINGS)
-    return [name for name in names if name not in ignored and getattr(one, name) != getattr(other, name)]
+    return [name for name in names if name not in ignored and getattr(config, name) != getattr(other, name)]

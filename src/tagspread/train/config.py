@@ -1,7 +1,7 @@
-"""Every setting of a training run, in one place, with two presets.
+"""Training settings (``TrainConfig``) and the presets ``default`` and ``paper``.
 
-``paper`` is what the CAP paper states, its gaps filled from the released values. ``default`` is what works best here;
-each line that differs says why.
+``paper`` follows the CAP paper, and the released code where the paper gives no value. ``default`` is what worked best
+in our measurements; comments give the reasons for its values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tagspread.methods.from_file import absolute_name
 from tagspread.vision.augment import OPERATIONS, Views
 from tagspread.vision.sizes import SMALLEST, default_image_size
 
-SEEDS = 2**32  # how many the published split can be drawn with
+SEEDS = 2**32  # number of seeds that NumPy's legacy generator accepts, which draws the published split
 LOSSES: dict[str, Callable[..., Tensor]] = {"asl": asl_loss, "bce": bce_loss}
 
 _CHOICES = {
@@ -42,7 +42,7 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Settings of one run. Sizes left at None follow from the data."""
+    """Settings of a training run. Sizes that are None are derived from the data."""
 
     method: str = "cap"
     method_options: dict[str, Any] = field(default_factory=dict)
@@ -53,12 +53,12 @@ class TrainConfig:
     weights: str = "pretrained"  # "pretrained", "none" or a file
     head: str = "linear"
     image_size: int = 224
-    normalize: str = "weights"  # what the weights were trained with; "none" feeds 0..1
-    batch_norm: str = "batch"  # "frozen" keeps the statistics of the start
+    normalize: str = "weights"  # "weights": as the weights were trained; "none": inputs stay in 0..1
+    batch_norm: str = "batch"  # "frozen" keeps the initial statistics
 
-    mode: str = (
-        "full"  # "head" leaves the network as it is; "auto" does that where there is no GPU and a large unlabeled set
-    )
+    # "full" trains the whole network; "head" trains a linear head on the frozen network; "auto" chooses "head" if there
+    # is no GPU and the unlabeled set is large
+    mode: str = "full"
 
     # length and batches
     start: str = "warmup"  # or "fitted_head": a linear head fitted by the method on frozen features
@@ -73,14 +73,14 @@ class TrainConfig:
     loss: str = "asl"
     loss_options: dict[str, float] = field(default_factory=dict)
     reduction: str = "sum"  # one sum over the mixed batch; "mean_mean" is the paper's eq. 6
-    unlabeled_weight: float | None = None  # None: 1; in mode "head" what cross-validation says
+    unlabeled_weight: float | None = None  # None: 1; in mode "head" chosen by cross-validation
 
     # optimizer: AdamW with one cycle
     lr: float = 1e-4
     lr_head: float | None = None  # None: lr
     weight_decay: float = 1e-4
     decay_all: bool = True  # also biases and norm layers
-    schedule_epochs: int | None = None  # length the cycle is made for; None: the epochs that are run
+    schedule_epochs: int | None = None  # length of the learning rate cycle; None: epochs
 
     # teacher
     ema_decay: float = 0.9997
@@ -95,11 +95,11 @@ class TrainConfig:
 
     # evaluation and machine
     selection: str = "last"
-    evaluate_every: int = 1  # epochs; the last of a stage is always evaluated
-    held_out: float = 0.2  # share of the labeled part, for selection="held_out" only
+    evaluate_every: int = 1  # in epochs; the last epoch of a stage is always evaluated
+    held_out: float = 0.2  # share of the labeled images, for selection="held_out" only
     precision: str = "auto"
-    graphs: str = "auto"
-    score_batch: int | None = None  # None: what suits the device
+    graphs: str = "auto"  # CUDA graphs
+    score_batch: int | None = None  # batch size for scoring; None: chosen for the device
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -121,28 +121,28 @@ class TrainConfig:
                 raise TagspreadError(f"{name} is {getattr(self, name)}; give a number from 0 up to below 1.")
         if self.schedule_epochs is not None and self.schedule_epochs < self.epochs:
             raise TagspreadError(
-                f"schedule_epochs is {self.schedule_epochs} but {self.epochs} epochs are run; the learning rate would "
-                "be asked for after its end. Give at least as many, or leave it out."
+                f"schedule_epochs is {self.schedule_epochs}, less than epochs ({self.epochs}), so the learning rate "
+                f"schedule would end before training does. Give at least {self.epochs}, or omit schedule_epochs."
             )
-        Views(self.seed, self.flip, self.cutout, self.operations)  # says what is wrong with them
+        Views(self.seed, self.flip, self.cutout, self.operations)  # raises if one of them is wrong
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
+        """Return the settings as plain values for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
-        """Return the configuration of ``values``; an unknown name is an error that names the closest."""
+        """Return the configuration with these values; raise for an unknown name, suggesting the closest one."""
         cls.check_names(values)
         return cls(**values)
 
     @classmethod
     def check_names(cls, names: Iterable[str]) -> None:
-        """Raise for a name that is no setting."""
-        known = [setting.name for setting in fields(cls)]
+        """Raise for a name that is not a setting."""
+        settings = [setting.name for setting in fields(cls)]
         for name in names:
-            if name not in known:
-                hint = did_you_mean(name, known) or f" There are {', '.join(known)}."
+            if name not in settings:
+                hint = did_you_mean(name, settings) or f" The settings are {', '.join(settings)}."
                 raise TagspreadError(f"there is no setting {name!r}.{hint}")
 
 
@@ -157,7 +157,7 @@ _AT_LEAST_ONE = (
 
 
 def _typed(name: str, annotation: str, value: Any) -> Any:
-    """Return ``value`` as the plain type of its field, or raise: 'False' is a text, and true."""
+    """Return ``value`` as the plain type of its field; raise if it has another type (the string 'False' is true)."""
     if value is None and annotation.endswith("| None"):
         return None
     kind = annotation.partition(" ")[0].partition("[")[0]
@@ -170,38 +170,44 @@ def _typed(name: str, annotation: str, value: Any) -> Any:
         return tuple(value)
     if kind in ("bool", "str", "dict") and isinstance(value, {"bool": bool, "str": str, "dict": dict}[kind]):
         return value
-    wanted = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "tuple": "a list"}
-    raise TagspreadError(f"{name} is {value!r}; give {wanted.get(kind, 'a mapping of names to values')}.")
+    expected = {
+        "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
+        "str": "a string",
+        "tuple": "a list",
+    }
+    raise TagspreadError(f"{name} is {value!r}; give {expected.get(kind, 'a mapping of names to values')}.")
 
 
 PAPER: dict[str, Any] = {
-    # the released code feeds ImageNet weights with images in 0..1
+    # the released code gives images in 0..1 to ImageNet weights
     "normalize": "none",
-    # constant decay from the first step; the teacher is the average of the semi-supervised stage
+    # constant decay from the first step; the teacher restarts with the stage that uses the unlabeled set
     "ema_warmup": False,
 }
 
 DEFAULT: dict[str, Any] = {
     "mode": "auto",
-    # a head fitted on frozen features is better after seconds than a warm-up is after minutes, and a random head
-    # would first undo part of the pretrained network
+    # a head fitted on frozen features takes seconds and is better than one after minutes of warm-up; training from a
+    # random head would first damage the pretrained network
     "start": "fitted_head",
     "warmup_epochs": 0,
     "epochs": 9,
-    # the network's own: a little more than it was trained with
+    # None: chosen for the network, a little more than it was trained with
     "image_size": None,
-    # batches of strong views are not what the pretrained statistics describe: keeping them is worth 2.7 mAP on VOC
+    # the statistics of strongly augmented batches differ from the pretrained ones: keeping those gains 2.7 mAP on VOC
     "batch_norm": "frozen",
     "loss": "bce",
     "batch_labeled": 8,
-    # a network that begins with a head which works needs little change
+    # a low rate, because training starts from a good head
     "lr": 3e-5,
     "lr_head": 1e-4,
     "weight_decay": 1e-2,
     "decay_all": False,
-    # pseudo-labels near the border are the wrong ones: the surest 60 % of the positives, nearly all negatives
+    # pseudo-labels near the threshold are wrong most often: use the surest 60 % of the positives, nearly all negatives
     "method_options": {"keep_pos": 0.6, "keep_neg": 0.98},
-    # an average that follows within an epoch, or the teacher is always yesterday's
+    # the teacher follows the student within an epoch
     "ema_decay": 0.995,
     "teacher_flips": True,
 }
@@ -217,7 +223,7 @@ _OF_FULL_TRAINING = (
 
 
 def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
-    """Return a preset with your settings on top.
+    """Return the settings of a preset, overridden by ``settings``.
 
     >>> make_config("paper", epochs=4).ema_warmup
     False
@@ -232,25 +238,24 @@ def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
         del values["method_options"]  # the preset's options are CAP's
     if isinstance(method, str):
         values |= find_method(method).recipe
-        settings["method"] = absolute_name(method)  # a run may be resumed from another folder
+        settings["method"] = absolute_name(method)  # so that the run can be resumed from another working directory
     if isinstance(file := settings.get("weights"), str) and file not in ("pretrained", "none", ""):
         settings["weights"] = str(Path(file).absolute())  # for the same reason
     if "lr" in settings:
-        values.pop("lr_head", None)  # it belongs to the preset's rate
+        values.pop("lr_head", None)  # it was chosen for the preset's lr
     if values.get("image_size", 0) is None and "image_size" not in settings:
         values["image_size"] = default_image_size(str(settings.get("backbone", TrainConfig.backbone)))
     if any(name in settings for name in _OF_FULL_TRAINING):
-        values["mode"] = "full"  # who says how to train the network wants it trained
+        values["mode"] = "full"  # these settings have an effect in mode "full" only
     return TrainConfig.from_dict(values | settings)
 
 
-def check_heard(settings: Iterable[str], mode: str) -> None:
-    """Raise if somebody says how the network is to be trained where it is not trained."""
+def check_apply_to_mode(settings: Iterable[str], mode: str) -> None:
+    """Raise for a setting of full training in mode ``"head"``, where it would have no effect."""
     for name in settings:
         if mode == "head" and name in _OF_FULL_TRAINING:
             raise TagspreadError(
-                f"{name} says how the network is trained, and in mode 'head' it is not; leave it out, or take mode "
-                "'full'."
+                f"{name} has no effect in mode 'head', which does not train the network; omit it, or use mode 'full'."
             )
 
 
@@ -261,14 +266,14 @@ _IN_HEAD_MODE = (
 
 
 def settings_in_use(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that had a part in a run, to show to people: a frozen network has no learning rate."""
-    kept = {name: value for name, value in settings.items() if name in _IN_HEAD_MODE or settings.get("mode") != "head"}
-    if kept.get("selection") != "held_out":
-        kept.pop("held_out", None)
-    return kept
+    """Return the settings that had an effect in a run, for display: a frozen network has no learning rate."""
+    used = {name: value for name, value in settings.items() if name in _IN_HEAD_MODE or settings.get("mode") != "head"}
+    if used.get("selection") != "held_out":
+        used.pop("held_out", None)
+    return used
 
 
 def chooses_options(config: TrainConfig) -> bool:
-    """Return whether a head finds its method's options itself: CAP's interval, unless it is the user's own."""
-    usual = config.method_options in ({}, DEFAULT["method_options"])
-    return config.mode == "head" and config.method == "cap" and usual
+    """Return whether mode ``"head"`` chooses the method's options: those of CAP, unless the user gave them."""
+    is_default = config.method_options in ({}, DEFAULT["method_options"])
+    return config.mode == "head" and config.method == "cap" and is_default

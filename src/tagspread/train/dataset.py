@@ -1,4 +1,4 @@
-"""What is to be learned: items in a store, what is known of them, and which of them serve for what."""
+"""Dataset of a training run: images, labels, and the split into labeled, unlabeled, held-out and test rows."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ def _no_rows() -> np.ndarray:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Items, labels and parts.
+    """Images with labels, split into parts. A part is an array of row numbers; no row is in two parts.
+
+    The exception is ``apart``, which is a subset of ``unlabeled``.
 
     Attributes:
-        store: where the items are.
-        y: one row per item of the store: 1, 0, -1 unknown. The unlabeled set's rows are never read.
-        classes: the tags' names.
-        labeled: rows that are trained on with their labels.
-        unlabeled: rows whose labels are not known.
-        test: rows to evaluate on; never used to choose anything, unless the parity mode is asked for by name.
-        held_out: labeled rows kept from training, to choose by.
-        names: what to call each item, for messages and to recognize the data again.
-        files: the items' files, where they are files: whether they have changed is seen from outside.
-        apart: labeled rows that are trained on as part of the unlabeled set, without their labels, for methods that
-            judge by them.
-        oracle: the unlabeled set's true labels, for experiments that measure pseudo-labels; nothing is ever trained on
-            them.
-        identity: by what a checkpoint recognizes the data, where the store does not tell.
-        root: the folder of images, where there is one; files below it are recognized wherever the folder lies.
+        store: the images, or the features of images; row numbers index it.
+        y: label matrix (rows x classes): 1, 0, -1 unknown. Training never reads the rows of the unlabeled set.
+        classes: names of the tags.
+        labeled: rows to train on with their labels.
+        unlabeled: rows to train on with pseudo-labels; their labels are unknown or not used.
+        test: rows to evaluate on. They choose nothing, except with ``selection="test_best"``.
+        held_out: labeled rows that are not trained on; they choose epochs and thresholds.
+        names: name of each row, for messages and for :meth:`fingerprint`.
+        files: image file of each row, if the images are files.
+        apart: labeled rows that are moved to the unlabeled set, so that a method can evaluate pseudo-labels on rows
+            whose labels were not trained on.
+        oracle: true labels of the unlabeled set, for experiments that evaluate pseudo-labels; never trained on.
+        identity: fingerprint of the data, where the store cannot provide it.
+        root: the folder of images, if there is one; names are recorded relative to it, so that it can be moved.
     """
 
     store: Store
@@ -69,80 +70,85 @@ class Dataset:
         object.__setattr__(self, "apart", np.asarray(self.apart, np.int64))
         if self.oracle is not None and self.oracle.shape != (len(self.unlabeled), len(self.classes)):
             raise TagspreadError(
-                f"oracle has shape {self.oracle.shape} but the unlabeled set has {len(self.unlabeled)} items and there "
-                f"are "
-                f"{len(self.classes)} classes; give one row per item of the unlabeled set."
+                f"oracle has shape {self.oracle.shape} but the unlabeled set has {len(self.unlabeled)} items and "
+                f"{len(self.classes)} classes; give one row per item of the unlabeled set and one column per class."
             )
         parts = {
             part: np.asarray(getattr(self, part), np.int64) for part in ("labeled", "unlabeled", "test", "held_out")
         }
         for part, rows in parts.items():
             object.__setattr__(self, part, rows)
-        everything = np.concatenate(list(parts.values()))
-        if everything.size and (everything.min() < 0 or everything.max() >= len(self.store)):
-            raise TagspreadError(f"the parts name row {everything.max()} but the store has {len(self.store)} items.")
-        rows, times = np.unique(everything, return_counts=True)
-        if (times > 1).any():
+        all_rows = np.concatenate(list(parts.values()))
+        if all_rows.size and (all_rows.min() < 0 or all_rows.max() >= len(self.store)):
             raise TagspreadError(
-                f"item {self.name(int(rows[times > 1][0]))} is in more than one part; labeled, unlabeled set, test and "
-                "held-out items must be different ones, or the figures are not worth reading."
+                f"a part has row {all_rows.max()} but the store has {len(self.store)} items; give rows from 0 to "
+                f"{len(self.store) - 1}."
+            )
+        rows, counts = np.unique(all_rows, return_counts=True)
+        if (counts > 1).any():
+            raise TagspreadError(
+                f"item {self.name(int(rows[counts > 1][0]))} is in more than one part; give each item to one of "
+                "labeled, unlabeled, test and held_out, or the metrics mean nothing."
             )
 
     def name(self, row: int) -> str:
-        """Return what to call an item."""
+        """Return the name of a row for messages."""
         return str(self.names[row]) if len(self.names) else f"number {row}"
 
     def recorded_names(self) -> list[str]:
-        """Return what each item is called in the run's ``split.csv``: files below the root by their path from there."""
+        """Return the name of each row in the run's ``split.csv``; files below the root are relative to it."""
         if not len(self.files):
             return [self.name(row) for row in range(len(self.store))]
         root = None if self.root is None else self.root.absolute()
         return [_recorded_name(str(file.absolute()), root) for file in self.files]
 
     def check_trainable(self, needs_unlabeled: bool) -> list[str]:
-        """Raise if nothing can be learned; return what a person should know before it starts."""
-        known = self.y[self.labeled] >= 0
-        if not known.any():
-            raise TagspreadError(
-                "no image is labeled; a few labeled ones per class are needed to learn what the tags mean."
-            )
+        """Raise if the dataset cannot be trained on; return notes for the user.
+
+        Args:
+            needs_unlabeled: whether the method needs an unlabeled set.
+        """
+        if not (self.y[self.labeled] >= 0).any():
+            raise TagspreadError("no image is labeled; label at least a few images per class.")
         if needs_unlabeled and not len(self.unlabeled):
             raise TagspreadError(
-                "the set of unlabeled images is empty; add some, or train on the labeled part with method 'asl'."
+                "the unlabeled set is empty; add unlabeled images, or train on the labeled ones with method 'asl'."
             )
         positives = (self.y[self.labeled] == 1).sum(0)
         if not positives.any():
-            raise TagspreadError("no labeled image carries any tag; there is nothing to learn to recognize.")
+            raise TagspreadError(
+                "no labeled image carries any tag, so there is nothing to learn; label images that carry tags."
+            )
         notes = []
         if missing := [name for name, count in zip(self.classes, positives, strict=True) if not count]:
-            verb = "has" if len(missing) == 1 else "have"
             notes.append(
-                f"{_listed(missing)} {verb} no labeled image, so cannot be learned and will get no pseudo-positives; "
-                "tag at least a few."
+                f"no labeled image carries {_listed(missing)}; without one, a tag cannot be learned and gets no "
+                "pseudo-positives. Label a few images that carry it."
             )
         if (n := len(self.labeled)) < (q := len(self.classes)):
-            notes.append(f"{counted(n, 'labeled image')} for {q:,} classes: expect little of the rare ones.")
+            notes.append(f"{counted(n, 'labeled image')} for {q:,} classes: rare classes will be learned poorly.")
         if len(self.classes) == 1:
-            notes.append("there is one class only: this works, as a yes/no question.")
+            notes.append("there is only one class: the tagger answers a yes/no question.")
         return notes
 
     def hold_out(self, share: float, seed: int) -> Dataset:
-        """Return the dataset with a share of the labeled rows kept from training."""
+        """Return the dataset with a share of the labeled rows moved to ``held_out``."""
         count = round(share * len(self.labeled))
         if count < 1 or count >= len(self.labeled):
             raise TagspreadError(
-                f"held_out is {share} of {counted(len(self.labeled), 'labeled image')}: {count:,} to choose by, "
-                f"{len(self.labeled) - count:,} to train on. Label more, or take selection 'last'."
+                f"held_out is {share} of {counted(len(self.labeled), 'labeled image')}, which holds out {count:,} and "
+                f"leaves {len(self.labeled) - count:,} to train on. Label more images, or use selection 'last'."
             )
         kept, held, _ = hold_out(self.y[self.labeled], share, seed, classes=self.classes)
         return replace(self, labeled=self.labeled[kept], held_out=self.labeled[held])
 
     def set_apart(self, share: float, seed: int) -> Dataset:
-        """Return the dataset with a share of the labeled rows moved to the unlabeled set, to judge pseudo-labels."""
+        """Return the dataset with a share of the labeled rows moved to the unlabeled set, as ``apart``."""
         if not 1 <= round(share * len(self.labeled)) < len(self.labeled):
             raise TagspreadError(
-                f"the method sets {share:.0%} of {counted(len(self.labeled), 'labeled image')} apart to judge by; "
-                "that leaves none there or none to train on. Label more, or take another method."
+                f"the method sets {share:.0%} of the labeled images apart to evaluate pseudo-labels on; of "
+                f"{counted(len(self.labeled), 'labeled image')} that leaves none there or none to train on. Label more "
+                "images, or use another method."
             )
         kept, moved, _ = hold_out(self.y[self.labeled], share, seed, classes=self.classes)
         rows = self.labeled[moved]
@@ -151,42 +157,42 @@ class Dataset:
         return replace(self, labeled=self.labeled[kept], unlabeled=unlabeled, apart=rows, oracle=oracle)
 
     def fingerprint(self) -> str:
-        """Return a digest by which a checkpoint recognizes its data."""
+        """Return a digest of the data, which a checkpoint stores, so that a run resumes on the same data only."""
         if self.identity is not None:
             return self.identity
         digest = hashlib.sha256()
         for part in (self.labeled, self.unlabeled, self.test, self.held_out, self.y[self.labeled], self.y[self.test]):
             digest.update(np.ascontiguousarray(part).tobytes())
         names = map(str, self.names) if self.root is None else self.recorded_names()  # a folder may be moved
-        words = "\0".join((*self.classes, "", *names, str(self.store.shape)))
-        digest.update(words.encode("utf-8", "surrogateescape"))  # names of files need not be UTF-8
+        text = "\0".join((*self.classes, "", *names, str(self.store.shape)))
+        digest.update(text.encode("utf-8", "surrogateescape"))  # file names need not be UTF-8
         self.hash_images(digest)
         return digest.hexdigest()[:16]
 
     def hash_images(self, digest: hashlib._Hash, *, times: bool = False) -> None:
-        """Add the images themselves to a digest: the sizes of all files and a few images, or every single one.
+        """Add the images to a digest: for files, all sizes and the pixels of 64 images; otherwise all pixels.
 
         Args:
-            digest: what is added to.
-            times: also add when each file was changed, which copying does as well.
+            digest: the digest to update.
+            times: also add the modification time of each file, which copying the file may change.
         """
         rows = np.arange(len(self.store))
         if self.files:
-            digest.update(repr([_mark(file, times) for file in self.files]).encode())
+            digest.update(repr([_size_and_time(file, times) for file in self.files]).encode())
             rows = np.unique(np.linspace(0, len(rows) - 1, 64).astype(np.int64))
         for at in range(0, len(rows), 1024):
             digest.update(self.store.batch(rows[at : at + 1024]).cpu().numpy().tobytes())
 
 
 def _recorded_name(file: str, root: Path | None) -> str:
-    above = f"{root}{os.sep}"
-    if root is None or not file.startswith(above) or ".." in Path(file).parts:
+    prefix = f"{root}{os.sep}"
+    if root is None or not file.startswith(prefix) or ".." in Path(file).parts:
         return file
-    return file.removeprefix(above).replace(os.sep, "/")
+    return file.removeprefix(prefix).replace(os.sep, "/")
 
 
-def _mark(file: Path, times: bool) -> tuple[int, int] | None:
-    """Return size and time of a file; None if it is not there."""
+def _size_and_time(file: Path, times: bool) -> tuple[int, int] | None:
+    """Return size and modification time (0 unless ``times``) of a file; None if it does not exist."""
     try:
         status = file.stat()
     except (OSError, ValueError):  # ValueError: a path with a null character

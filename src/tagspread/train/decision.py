@@ -1,9 +1,9 @@
-"""Which thresholds and which calibration a run gets, and what is written down about where they came from.
+"""Decision thresholds and calibration of a trained run, chosen on held-out images or by class frequency.
 
-Both must rest on images whose labels the network was not trained on. A run that held some out has such images. One
-that did not still knows how often each tag occurs among the labeled images, and what the network says of the unlabeled
-set: its thresholds choose each tag as often on the unlabeled set as it occurs ("match"), and its probabilities stay as
-they are.
+Both need images whose labels were not trained on. If the run held out images, or its method set some apart, thresholds
+(policy ``f1``) and calibration are fitted on those. Otherwise the thresholds match class frequencies (policy
+``match``): each tag is predicted on the unlabeled set as often as it occurs among the labeled images, and the
+probabilities are not calibrated.
 """
 
 from __future__ import annotations
@@ -26,23 +26,21 @@ from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
 from tagspread.vision.backbones import TagNet
 
-MOST_OF_UNLABELED = (
-    20_000  # images of the unlabeled set that are scored: enough for any tag that is on more than 1 in 1000
-)
-PLAIN = 0.5
+MAX_SCORED_UNLABELED = 20_000  # unlabeled images to score: enough for any tag on more than 1 in 1000 images
+DEFAULT_THRESHOLD = 0.5
 
 
 def facts_of_run(
     dataset: Dataset, config: TrainConfig, network: TagNet, model: Path, logits_of: Callable[[np.ndarray], Tensor]
 ) -> dict[str, Any]:
-    """Return the whole ``labels.json`` of a run that has just been trained.
+    """Return the contents of ``labels.json`` for a run that has just been trained.
 
     Args:
-        dataset: what it was trained on.
-        config: how.
+        dataset: the data that it was trained on.
+        config: its settings.
         network: the network that predicts.
-        model: the file with its weights, already written.
-        logits_of: its logits of some rows of the dataset.
+        model: the file with the network's weights, already written.
+        logits_of: computes the network's logits of some rows of the dataset.
     """
     facts = artifact_facts(dataset.classes, config.to_dict(), network, dataset.store.shape, model)
     return facts | decide_for_run(dataset, logits_of, config.method_options.get("priors"))
@@ -54,36 +52,36 @@ def decide_for_run(
     """Return the thresholds and calibration of a run that has just been trained, for its ``labels.json``.
 
     Args:
-        dataset: what it was trained on.
-        logits_of: the chosen network's logits of some rows of the store.
-        priors: how often a class occurs in the unlabeled set, by name, where the user knows better than the labeled
-            part does.
+        dataset: the data that it was trained on.
+        logits_of: computes the logits of some rows of the store.
+        priors: class frequencies in the unlabeled set by class name, where the user knows them better than the labeled
+            set does.
     """
-    rows, words, part = dataset.held_out, "held-out images", Part.HELD_OUT
+    rows, description, part = dataset.held_out, "held-out images", Part.HELD_OUT
     if not len(rows):
-        rows, words, part = dataset.apart, "labeled images whose labels were not trained on", Part.APART
+        rows, description, part = dataset.apart, "labeled images whose labels were not trained on", Part.APART
     y = dataset.y[rows]
-    labeled = bool((y == 1).any() and (y == 0).any())
-    if not labeled:
-        rows = dataset.unlabeled[:: 1 + len(dataset.unlabeled) // MOST_OF_UNLABELED]
+    has_labels = bool((y == 1).any() and (y == 0).any())
+    if not has_labels:
+        rows = dataset.unlabeled[:: 1 + len(dataset.unlabeled) // MAX_SCORED_UNLABELED]
     if not len(rows):
-        return _plain_cut(dataset, "nothing: no image was held out and there is no unlabeled set")
+        return _default_decision(dataset, "nothing: no image was held out and there is no unlabeled set")
     logits = logits_of(rows).double().cpu().numpy()
-    if not np.isfinite(logits).all():  # training went wrong; what it left is still the user's
-        return _plain_cut(dataset, "nothing: the network's answers are not finite")
-    if labeled:
-        facts = decide_on(logits, y, dataset.classes, "f1", f"{len(rows):,} {words}")
+    if not np.isfinite(logits).all():  # training diverged, but the run is kept
+        return _default_decision(dataset, "nothing: the network's scores are not finite")
+    if has_labels:
+        facts = decide_on(logits, y, dataset.classes, "f1", f"{len(rows):,} {description}")
         return facts | {CHOSEN_ON: chosen_on_part(part)}
     calibration = Calibration.identity(len(dataset.classes))
-    shares = _proportions(dataset, priors or {})
-    decision = choose_thresholds(calibration.probabilities(logits), policy="match", proportions=shares)
-    source = f"{len(rows):,} images of the unlabeled set, to match how often each tag is labeled: nothing was held out"
+    frequencies = _class_frequencies(dataset, priors or {})
+    decision = choose_thresholds(calibration.probabilities(logits), policy="match", proportions=frequencies)
+    source = f"{len(rows):,} unlabeled images, to match the class frequencies of the labeled ones: nothing was held out"
     return _facts(dataset.classes, decision, source, calibration, None, None)
 
 
-def _plain_cut(dataset: Dataset, source: str) -> dict[str, Any]:
+def _default_decision(dataset: Dataset, source: str) -> dict[str, Any]:
     classes = dataset.classes
-    decision = Decision(np.full(len(classes), PLAIN), PLAIN, "none")
+    decision = Decision(np.full(len(classes), DEFAULT_THRESHOLD), DEFAULT_THRESHOLD, "none")
     return _facts(classes, decision, source, Calibration.identity(len(classes)), None, None)
 
 
@@ -97,51 +95,54 @@ def decide_on(
     calibrate: bool = True,
     min_positives: int = 5,
 ) -> dict[str, Any]:
-    """Return thresholds and calibration fitted on labeled rows, for ``labels.json``.
+    """Choose thresholds and fit the calibration on labeled rows; return both for ``labels.json``.
 
     Args:
         logits: rows x classes, of images that the network was not trained on.
         y: their labels: 1, 0, -1 unknown.
-        classes: the tags' names.
-        policy: what the thresholds are to be good for, see :func:`~tagspread.core.decision.choose_thresholds`.
-        source: which images those are, in words.
-        calibrate: also fit probabilities; else the network's own are kept.
-        min_positives: a class with fewer takes what fits all classes together.
+        classes: names of the tags.
+        policy: how to choose the thresholds, see :func:`~tagspread.core.decision.choose_thresholds`.
+        source: description of the images, for people.
+        calibrate: also calibrate the probabilities; otherwise those of the network are used.
+        min_positives: classes with fewer positives share one threshold and one calibration.
     """
     if not calibrate:
-        calibration, shown = Calibration.identity(len(classes)), None
+        calibration, reliability_data = Calibration.identity(len(classes)), None
     else:
         calibration = fit_calibration(logits, y, min_positives=min_positives)
         before = Calibration.identity(len(classes)).probabilities(logits)
         after = crossfitted(logits, y, min_positives=min_positives)
-        shown = {"before": _plain(reliability(before, y)), "after": _plain(reliability(after, y))}
+        reliability_data = {"before": _for_json(reliability(before, y)), "after": _for_json(reliability(after, y))}
     probabilities = calibration.probabilities(logits)
     decision = choose_thresholds(probabilities, y, policy, min_positives=min_positives)
-    facts = _facts(classes, decision, source, calibration, source if calibrate else None, shown)
-    nowhere = ~decide(probabilities, decision.thresholds).any(axis=0) & np.isfinite(decision.thresholds)
-    facts["decision"]["classes_chosen_nowhere"] = [classes[k] for k in np.flatnonzero(nowhere)]
+    facts = _facts(classes, decision, source, calibration, source if calibrate else None, reliability_data)
+    never_reached = ~decide(probabilities, decision.thresholds).any(axis=0) & np.isfinite(decision.thresholds)
+    facts["decision"]["classes_chosen_nowhere"] = [classes[k] for k in np.flatnonzero(never_reached)]
     return facts
 
 
 def decision_in_words(facts: dict[str, Any]) -> str:
-    """Return how tags are chosen, for a person, from what ``labels.json`` says.
+    """Describe the thresholds and calibration in ``labels.json`` in a sentence.
 
     >>> decision_in_words({"decision": {"policy": "f1", "chosen_on": "60 held-out images"}, "calibration": {}})
-    "tags are chosen by policy f1 on 60 held-out images; probabilities are the network's own, good for ranking"
+    'thresholds were chosen by policy f1 on 60 held-out images; probabilities are not calibrated, good for ranking only'
     """
     policy, source = facts["decision"]["policy"], facts["decision"]["chosen_on"]
-    fitted = facts["calibration"].get("fitted_on")
-    known = f"fitted on {fitted}" if fitted else "the network's own, good for ranking"
-    chosen = f"from {PLAIN} on, chosen on {source}" if policy == "none" else f"by policy {policy} on {source}"
-    better = "" if fitted or policy == "f1" else " ('tagspread thresholds' fixes both, given labeled images to spare)"
-    return f"tags are chosen {chosen}; probabilities are {known}{better}"
+    fitted_on = facts["calibration"].get("fitted_on")
+    if policy == "none":
+        thresholds = f"thresholds are {DEFAULT_THRESHOLD}, chosen on {source}"
+    else:
+        thresholds = f"thresholds were chosen by policy {policy} on {source}"
+    probabilities = f"calibrated on {fitted_on}" if fitted_on else "not calibrated, good for ranking only"
+    hint = " ('tagspread thresholds' improves both on labeled images that were not trained on)"
+    return f"{thresholds}; probabilities are {probabilities}{'' if fitted_on or policy == 'f1' else hint}"
 
 
-def _proportions(dataset: Dataset, priors: dict[str, float]) -> np.ndarray:
-    """Return how often each class occurs: the prior where there is one, else counted; NaN where none is labeled."""
-    known = dataset.y[dataset.labeled]
-    positives, total = (known == 1).sum(axis=0), (known >= 0).sum(axis=0)
-    counted = np.where(positives > 0, positives / np.maximum(total, 1), np.nan)
+def _class_frequencies(dataset: Dataset, priors: dict[str, float]) -> np.ndarray:
+    """Return the frequency of each class: its prior if given, otherwise counted; NaN without a labeled positive."""
+    y = dataset.y[dataset.labeled]
+    positives, known = (y == 1).sum(axis=0), (y >= 0).sum(axis=0)
+    counted = np.where(positives > 0, positives / np.maximum(known, 1), np.nan)
     return np.array([priors.get(name, share) for name, share in zip(dataset.classes, counted, strict=True)])
 
 
@@ -151,21 +152,23 @@ def _facts(
     source: str,
     calibration: Calibration,
     fitted_on: str | None,
-    shown: dict[str, Any] | None,
+    reliability_data: dict[str, Any] | None,
 ) -> dict[str, Any]:
+    """Return thresholds and calibration as they are stored in ``labels.json``."""
+
     def names(places: tuple[int, ...]) -> list[str]:
         return [classes[k] for k in places]
 
     return {
         CHOSEN_ON: None,
-        "thresholds": [None if math.isinf(cut) else cut for cut in decision.thresholds.tolist()],
+        "thresholds": [None if math.isinf(threshold) else threshold for threshold in decision.thresholds.tolist()],
         "decision": {
             "policy": decision.policy,
             "chosen_on": source,
             "pooled": None if math.isinf(decision.pooled) else decision.pooled,
             "classes_with_pooled_threshold": names(decision.rare),
             "classes_never_chosen": [
-                name for name, cut in zip(classes, decision.thresholds, strict=True) if np.isinf(cut)
+                name for name, threshold in zip(classes, decision.thresholds, strict=True) if np.isinf(threshold)
             ],
         },
         "calibration": {
@@ -173,15 +176,15 @@ def _facts(
             "intercept": calibration.intercept.tolist(),
             "fitted_on": fitted_on,
             "classes_with_pooled_fit": names(calibration.rare),
-            "reliability": shown,
+            "reliability": reliability_data,
         },
     }
 
 
-def _plain(shown: Reliability) -> dict[str, Any]:
-    """Return reliability data for JSON, which knows no NaN."""
+def _for_json(data: Reliability) -> dict[str, Any]:
+    """Return reliability data as plain values; NaN, which JSON does not have, becomes None."""
     plain: dict[str, Any] = {}
-    for name, values in asdict(shown).items():
+    for name, values in asdict(data).items():
         numbers = values.tolist() if isinstance(values, np.ndarray) else values
         plain[name] = [None if x != x else x for x in numbers] if isinstance(numbers, list) else numbers  # noqa: PLR0124
     return plain

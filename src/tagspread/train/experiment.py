@@ -1,4 +1,4 @@
-"""What is going to be trained: data, settings, method, stages and network, each built once and then passed on."""
+"""Experiment: dataset, settings, method, stages and network of a training run, built once and then passed on."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tagspread.vision.backbones import TagNet
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything about a run that is known before the first step.
+    """Everything about a training run that is fixed before the first step.
 
     Attributes:
-        dataset: what is learned from; features where the network is frozen.
-        config: the settings, with the mode decided.
-        method: how the unlabeled set is used.
+        dataset: the data; features instead of images if the network is frozen.
+        config: the settings, with mode ``"auto"`` resolved.
+        method: the method that labels the unlabeled set.
         stages: warm-up and main stage; none in mode ``"head"``.
-        device: where.
-        network: the network that is trained, at its start.
-        random_state: CPU random state that training begins with, that of the moment when the network was built.
-        notes: what a person should know before it starts.
+        device: the device to train on.
+        network: the network with its initial weights.
+        random_state: CPU random state at the start of training, recorded after the network was built.
+        notes: notes for the user, shown before training starts.
     """
 
     dataset: Dataset
@@ -41,12 +41,12 @@ class Experiment:
     notes: tuple[str, ...] = ()
 
     def seed(self) -> None:
-        """Seed all random numbers: those of the CPU continue where building the network left them."""
+        """Seed all random generators; that of the CPU continues from the state after the network was built."""
         torch.manual_seed(self.config.seed)
         torch.set_rng_state(self.random_state)
 
     def score(self, network: nn.Module, rows: np.ndarray, *, flips: bool = False) -> Tensor:
-        """Return a network's logits of some rows; with ``flips`` the mean over each image and its mirror image."""
+        """Compute a network's logits of some rows; with ``flips``, the mean over each image and its mirror image."""
         return score(
             network,
             self.dataset.store,
@@ -58,12 +58,12 @@ class Experiment:
         )
 
     def teacher_scores(self, teacher: nn.Module, rows: np.ndarray) -> Tensor:
-        """Return the teacher's logits of some rows, over mirror images too if the settings ask for that."""
+        """Compute the teacher's logits of some rows, averaged with mirror images if ``teacher_flips`` is set."""
         has_mirror = self.dataset.store.modality.has_mirror
         return self.score(teacher, rows, flips=self.config.teacher_flips and self.config.flip and has_mirror)
 
     def labeled(self, epoch: int = 0) -> Labeled:
-        """Return what the method may know of the labeled part in an epoch, and where training stands."""
+        """Return what a method may know in an epoch: the labeled set and the progress of training."""
         return Labeled(
             torch.from_numpy(self.dataset.y[self.dataset.labeled]),
             self.dataset.classes,
@@ -73,7 +73,7 @@ class Experiment:
         )
 
     def set_apart(self, teacher: nn.Module) -> SetApart | None:
-        """Return the labels and teacher's scores of the rows that the method set apart, if it did."""
+        """Return labels and teacher scores of the rows that were set apart; None if there are none."""
         rows = self.dataset.apart
         if not len(rows):
             return None

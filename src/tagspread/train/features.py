@@ -1,9 +1,9 @@
-"""Features of a frozen network, computed once per image and view.
+"""Features (embeddings) of a frozen network, computed once per image and view and cached in files.
 
-Whoever trains a head on a frozen network gets its features here: the start from a fitted head, mode ``"head"``, and
-methods that train a head of their own. Features that a run needs more than once are kept in a file: a plain ``.npy``
-array, one row per image, with a small text file beside it that says how many rows are done, so that a second run or an
-interrupted one does not compute them again. Both carry a digest of images, network and view in their names.
+They are used by everything that trains a head on a frozen network: start ``"fitted_head"``, mode ``"head"``, and
+methods that train a head of their own. Features that a run needs more than once are kept in a ``.npy`` file, one row
+per image. A small text file beside it holds the number of rows computed so far, so that a second run or a resumed one
+does not compute them again. The names of both contain a digest of images, network and view.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tagspread.train.scoring import resolve_precision, score
 from tagspread.vision.backbones import TagNet
 from tagspread.vision.dual_relation import DualRelation
 
-ROWS_AT_ONCE = 1024  # between two notes of how far it is
-DIGITS = 16  # of the digest in a file's name
+ROWS_AT_ONCE = 1024  # rows between two updates of the progress file
+DIGITS = 16  # length of the digest in a file name
 
 
 def embed(
@@ -50,18 +50,18 @@ def embed(
     file: Path | None = None,
     progress: Progress | None = None,
 ) -> Tensor:
-    """Return the network's pooled features of some rows of the store (rows x features, float32, on the CPU).
+    """Compute the network's pooled features of some rows of the store (rows x features, float32, on the CPU).
 
     Args:
-        network: whose features.
-        store: where the images are.
-        rows: which.
-        device: where the network works.
-        batch: images at a time; as many as suit the device if not given.
-        precision: as in training.
-        mirror: of the mirror images instead.
-        file: where to keep them; what is there already is not computed again.
-        progress: is told how many rows of the file are done, of how many.
+        network: the network.
+        store: the images.
+        rows: rows of the store.
+        device: device to run the network on.
+        batch: batch size; chosen for the device if not given.
+        precision: ``"auto"``, ``"bf16"`` or ``"fp32"``.
+        mirror: use the mirror images instead.
+        file: file to keep the features in; rows that it holds already are not computed again.
+        progress: called with the number of rows in the file and their total.
     """
     network.to(device).eval()
 
@@ -87,7 +87,7 @@ def embed(
 
 
 class View(NamedTuple):
-    """Rows of a dataset, as they are or mirrored."""
+    """Rows of a dataset, plain or mirrored."""
 
     rows: np.ndarray
     mirror: bool = False
@@ -95,15 +95,15 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class FeatureExtractor:
-    """A frozen network that turns the images of a dataset into features.
+    """A frozen network that computes features of the images of a dataset.
 
     Attributes:
-        network: whose pooled features.
-        device: where the network works and where the features are put.
-        batch: images at a time; as many as suit the device if not given.
-        precision: as in training.
-        folder: where the features are kept in files; in memory only if not given.
-        progress: is told how many rows are done, of how many, while a file is filled.
+        network: the network.
+        device: device to run the network on and to return features on.
+        batch: batch size; chosen for the device if not given.
+        precision: ``"auto"``, ``"bf16"`` or ``"fp32"``.
+        folder: folder to keep features in; if not given, they are in memory only.
+        progress: called with the number of rows in a file and their total while it is filled.
     """
 
     network: TagNet
@@ -116,7 +116,7 @@ class FeatureExtractor:
     def extract(self, dataset: Dataset, *views: View) -> list[Tensor]:
         """Return the features of each view (rows x features), on the device.
 
-        In the folder of a run, files of other features are removed: they are of former images, networks or sizes.
+        In a run folder, outdated feature files are removed: those of other images, networks or image sizes.
         """
         precision = resolve_precision(self.device, self.precision)
         files: list[Path] = []
@@ -126,46 +126,45 @@ class FeatureExtractor:
             if self.folder is not None:
                 file = feature_file(self.folder, dataset, self.network, rows, mirror=mirror, precision=precision)
                 files.append(file)
-            found = embed(
+            view_features = embed(
                 self.network, dataset.store, rows, self.device, batch=self.batch, precision=precision, mirror=mirror,
                 file=file, progress=None if file is None else self.progress,
             )  # fmt: skip
-            features.append(found.to(self.device))
+            features.append(view_features.to(self.device))
         if files:
-            forget_others(files)
+            remove_outdated(files)
         return features
 
     def featured(self, dataset: Dataset) -> Dataset:
-        """Return the dataset with features for images."""
+        """Return the dataset with features in place of images."""
         (plain,) = self.extract(dataset, View(np.arange(len(dataset.store))))
         return _with_store(dataset, TensorStore(plain, self.device))
 
     def train_views(self, dataset: Dataset, rows: np.ndarray, *, mirror: bool) -> Tensor:
-        """Return views x rows x features: of the images and, with ``mirror``, of their mirror images."""
+        """Return features (views x rows x features) of the images and, with ``mirror``, of their mirror images."""
         mirror = mirror and dataset.store.modality.has_mirror
         views = [View(rows), View(rows, mirror=True)] if mirror else [View(rows)]
         return torch.stack(self.extract(dataset, *views))
 
     def featured_with_views(self, dataset: Dataset, *, mirror: bool) -> tuple[Dataset, Tensor]:
-        """Return the dataset with features for images, and all views of the rows that are trained on, labeled first."""
-        everything, train = np.arange(len(dataset.store)), np.concatenate([dataset.labeled, dataset.unlabeled])
+        """Return the dataset with features in place of images, and the views of all rows to train on, labeled first."""
+        all_rows, train = np.arange(len(dataset.store)), np.concatenate([dataset.labeled, dataset.unlabeled])
         if not mirror:
-            (plain,) = self.extract(dataset, View(everything))
+            (plain,) = self.extract(dataset, View(all_rows))
             views = [plain[torch.from_numpy(train).to(self.device)]]
         else:
-            # sorted, so that another split of the same images finds the file; the test part is scored as it is
-            in_order = np.sort(np.concatenate([train, dataset.held_out]))
-            plain, mirrored = self.extract(dataset, View(everything), View(in_order, mirror=True))
-            place = torch.from_numpy(np.searchsorted(in_order, train)).to(self.device)
-            views = [plain[torch.from_numpy(train).to(self.device)], mirrored[place]]
+            # sorted, so that another split of the same images reuses the file; test images are scored without mirroring
+            mirrored_rows = np.sort(np.concatenate([train, dataset.held_out]))
+            plain, mirrored = self.extract(dataset, View(all_rows), View(mirrored_rows, mirror=True))
+            index = torch.from_numpy(np.searchsorted(mirrored_rows, train)).to(self.device)
+            views = [plain[torch.from_numpy(train).to(self.device)], mirrored[index]]
         return _with_store(dataset, TensorStore(plain, self.device)), torch.stack(views)
 
 
 def on_features(experiment: Experiment, folder: Path, watcher: Watcher) -> tuple[Experiment, Tensor | None]:
-    """Return the experiment as the student sees it: where the network is frozen, the head alone, on features.
+    """Return the experiment to train: if the network is frozen, its head on features instead of images.
 
-    The features are kept in ``folder``. In mode ``"head"`` all views of the rows that are trained on are returned as
-    well.
+    The features are kept in ``folder``. In mode ``"head"``, the views of all rows to train on are returned as well.
     """
     config, dataset, network = experiment.config, experiment.dataset, experiment.network
     if config.mode != "head" and not experiment.method.on_features:
@@ -186,7 +185,7 @@ def on_features(experiment: Experiment, folder: Path, watcher: Watcher) -> tuple
 
 
 class FeatureNet(TagNet):
-    """The head of a network, fed with its features."""
+    """The head of a network, which takes features as its input."""
 
     def __init__(self, network: TagNet) -> None:
         nn.Module.__init__(self)
@@ -195,26 +194,26 @@ class FeatureNet(TagNet):
         self.register_buffer("shift", network.shift)
 
     def prepare(self, images: Tensor) -> Tensor:
-        """Leave features as they are."""
+        """Return the features unchanged."""
         return images
 
 
-def whole_model(network: nn.Module, student: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of the network with the head that was trained, whether or not the rest was frozen."""
+def full_state(network: nn.Module, student: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors of the full network with the student's weights, also if the student is only its head."""
     return {k: v for k, v in network.state_dict().items() if k.startswith("backbone.")} | student.state_dict()
 
 
 def _with_store(dataset: Dataset, store: TensorStore) -> Dataset:
-    """Return the dataset with another store; a checkpoint recognizes it as the same data."""
+    """Return the dataset with another store and the fingerprint of the original one."""
     return replace(dataset, store=store, identity=dataset.fingerprint())
 
 
 def feature_file(
     folder: Path, dataset: Dataset, network: TagNet, rows: np.ndarray, *, mirror: bool, precision: str
 ) -> Path:
-    """Return where the features of these rows, in this order, by this network are kept."""
+    """Return the file for the features of these rows, in this order, by this network."""
     digest = hashlib.sha256(f"{dataset.store.shape} {mirror} {precision}\0".encode())
-    digest.update(repr(network.backbone).encode())  # the same tensors at other strides see something else
+    digest.update(repr(network.backbone).encode())  # the same weights with other strides give other features
     digest.update(np.ascontiguousarray(rows, np.int64).tobytes())
     digest.update("\0".join(map(str, dataset.names)).encode("utf-8", "surrogateescape"))
     dataset.hash_images(digest, times=True)
@@ -224,11 +223,11 @@ def feature_file(
     return folder / f"features-{digest.hexdigest()[:DIGITS]}.npy"
 
 
-def forget_others(files: Sequence[Path]) -> None:
-    """In a run's folder, remove the features beside these, of images, networks or sizes that came before."""
-    if not RunFolder(files[0].parent).is_run:  # a cache is for many
+def remove_outdated(files: Sequence[Path]) -> None:
+    """In a run folder, remove all feature files other than these: those of other images, networks or image sizes."""
+    if not RunFolder(files[0].parent).is_run:  # a cache folder is shared by several runs
         return
-    for other in files[0].parent.glob(f"features-{'[0-9a-f]' * DIGITS}.npy"):  # not any of the user's own
+    for other in files[0].parent.glob(f"features-{'[0-9a-f]' * DIGITS}.npy"):  # never a file of the user's
         if other not in files:
             for file in (_note(other), other, _lock(other)):
                 file.unlink(missing_ok=True)

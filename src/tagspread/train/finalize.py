@@ -1,4 +1,4 @@
-"""The end of a run: choose the model as the selection says, measure it once, write everything down."""
+"""End of a run: select the model, evaluate it (mAP), measure the gain, and write the results."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from tagspread.run.pseudo_labels import pseudo_label_rows
 from tagspread.train.dataset import Dataset
 from tagspread.train.decision import facts_of_run
 from tagspread.train.experiment import Experiment
-from tagspread.train.features import whole_model
+from tagspread.train.features import full_state
 from tagspread.train.gain import LABELED_ONLY, LEFT_OUT, NO_MODEL, Logits, measure_gain
 from tagspread.train.pseudo_labels import PseudoLabels
 from tagspread.train.stages import network_after
 from tagspread.train.training import Training
 
 CHOSEN_ON = {
-    "test_best": "chosen on the test part, as the published code does: optimistic, for comparison only",
-    "held_out": "the held-out figure is of the part the model was chosen on: optimistic",
+    "test_best": "the epoch was chosen on the test images, as in the published code: the test mAP is optimistic",
+    "held_out": "the epoch was chosen on the held-out images: the held-out mAP is optimistic",
 }
-KEPT_ON_TEST = "the better of two models was chosen on the test part: its figure there is optimistic"
+KEPT_ON_TEST = "the better of two models was chosen on the test images: the test mAP is optimistic"
 
 
-class Shipped(NamedTuple):
-    """The model that a run is known by."""
+class SelectedModel(NamedTuple):
+    """The model that a run uses for predictions."""
 
     name: str  # raw, ema or labeled_only
     file: Path
@@ -54,14 +54,14 @@ def finalize(
     """Write models, pseudo-labels, metrics and ``labels.json``; return the metrics.
 
     Args:
-        experiment: what was to be learned, with the whole network, of which the student may be the head.
-        training: where training ended; its data may be features.
-        folder: where everything goes.
-        keep_better: let the labeled-only model be the run's if it is better.
-        images: the folder of images, which the pseudo-labels' names start from.
+        experiment: the experiment with the full network; the student may be only its head.
+        training: the finished training; its data may be features.
+        folder: the run folder.
+        keep_better: use the labeled-only model if it is better.
+        images: the folder of images; names of pseudo-labeled images are relative to it.
     """
     dataset, config = experiment.dataset, training.experiment.config
-    shipped = _choose(experiment, training, folder)
+    shipped = _select(experiment, training, folder)
     seconds = sum(line["seconds"] for line in training.history.log)
     metrics: dict[str, Any] = {"selection": config.selection, "network": shipped.name, "seconds": round(seconds, 1)}
     if config.selection != "last":
@@ -79,7 +79,7 @@ def finalize(
         if len(rows):
             metrics[part] = _measure(shipped.logits(rows), torch.from_numpy(dataset.y[rows]).to(experiment.device))
     folder.write_json("metrics.json", metrics)
-    if training.pseudo_labels.are_there:
+    if training.pseudo_labels.exist:
         _write_pseudo_labels(dataset, training.pseudo_labels, folder, images)
     if (facts := kept_facts(folder.path)) is None:  # one of an earlier end may hold the user's decisions
         facts = facts_of_run(dataset, config, experiment.network, shipped.file, shipped.logits)
@@ -88,59 +88,59 @@ def finalize(
     return metrics
 
 
-def _choose(experiment: Experiment, training: Training, folder: RunFolder) -> Shipped:
-    """Write the networks; the run's is that of the last epoch, or the best one where it was looked for."""
+def _select(experiment: Experiment, training: Training, folder: RunFolder) -> SelectedModel:
+    """Write the networks and return the one to predict with: that of the last epoch, or the best if one was kept."""
     network, student, history = experiment.network, training.student, training.history
     folder.write_log(history.log)
-    folder.write_model("model.safetensors", whole_model(network, student.network))
-    folder.write_model("ema.safetensors", whole_model(network, student.teacher))
+    folder.write_model("model.safetensors", full_state(network, student.network))
+    folder.write_model("ema.safetensors", full_state(network, student.teacher))
     name, file, model = "ema", "ema.safetensors", student.teacher
     if history.best:
         model.load_state_dict(history.best)
         name, file = [line["best_is"] for line in history.log if "best_is" in line][-1], "best.safetensors"
-        folder.write_model(file, whole_model(network, model))
+        folder.write_model(file, full_state(network, model))
     elif history.stages and network_after(history.stages[-1].name, training.experiment.config) == "raw":
         name, file, model = "raw", "model.safetensors", student.network
-    return Shipped(name, folder.path / file, partial(training.experiment.score, model))
+    return SelectedModel(name, folder.path / file, partial(training.experiment.score, model))
 
 
 def _used_unlabeled(training: Training) -> bool:
-    """Whether the unlabeled set took part in this run: in a stage, or when the head was fitted."""
+    """Return whether the run trained on the unlabeled set, in a stage or when the head was fitted."""
     config, method = training.experiment.config, training.experiment.method
     fitted = config.start == "fitted_head" and method.uses_unlabeled
     return fitted or any(stage.uses_unlabeled for stage in training.history.stages)
 
 
 def _left_unlabeled_out(training: Training) -> bool:
-    """Whether the head was fitted without the unlabeled set, as no good was found to come of it."""
+    """Return whether cross-validation chose to fit the head without the unlabeled set."""
     log = training.history.log
     chosen = log[-1].get("chosen", {}) if log else {}
     return training.experiment.method.uses_unlabeled and chosen.get("unlabeled_weight") == 0
 
 
-def _gain(dataset: Dataset, shipped: Shipped, labeled_only: Shipped | None, start: str) -> dict[str, Any]:
+def _gain(dataset: Dataset, shipped: SelectedModel, labeled_only: SelectedModel | None, start: str) -> dict[str, Any]:
     if labeled_only is None:
         return {"gain": {"not_measured": NO_MODEL}}
     return measure_gain(dataset, shipped.logits, labeled_only.logits, start)
 
 
-def _labeled_only(training: Training, folder: RunFolder) -> Shipped | None:
-    """Return the model that labels alone made, if it was kept."""
+def _labeled_only(training: Training, folder: RunFolder) -> SelectedModel | None:
+    """Return the labeled-only model, if it was saved."""
     file = folder.path / LABELED_ONLY
     if not file.is_file():
         return None
     tensors = load_file(file)
-    network = deepcopy(training.student.network)  # the student itself may be the one that is shipped
+    network = deepcopy(training.student.network)  # the shipped model may be the student itself
     network.load_state_dict({name: tensors[name] for name in network.state_dict()})
-    return Shipped("labeled_only", file, partial(training.experiment.score, network))
+    return SelectedModel("labeled_only", file, partial(training.experiment.score, network))
 
 
 def _measure(scores: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:
     value, skipped = mean_average_precision(scores, truth, return_skipped=True)
-    known = not math.isnan(value)  # else no class has a positive there
+    is_defined = not math.isnan(value)  # it is NaN if no class has a positive
     return {
-        "mAP": value if known else None,
-        "interval_90": mean_average_precision_interval(scores, truth) if known else None,
+        "mAP": value if is_defined else None,
+        "interval_90": mean_average_precision_interval(scores, truth) if is_defined else None,
         "classes_without_positive": skipped,
         "classes_with_few_positives": count_rare_classes((truth == 1).sum(0).tolist()),
         "images": len(scores),
@@ -148,10 +148,11 @@ def _measure(scores: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:
 
 
 def _write_pseudo_labels(dataset: Dataset, pseudo_labels: PseudoLabels, folder: RunFolder, images: str | None) -> None:
-    """Write down what the unlabeled set was last trained on."""
-    above = "" if images is None else f"{images}/"
-    kept = ~np.isin(dataset.unlabeled, dataset.apart)  # some methods set labeled images apart, in the unlabeled set
-    names = [dataset.name(int(row)).removeprefix(above) for row in dataset.unlabeled[kept]]
-    arrays = (pseudo_labels.targets.labels, pseudo_labels.scores, pseudo_labels.flips)
-    lines = pseudo_label_rows(names, dataset.classes, *(tensor.float().cpu().numpy()[kept] for tensor in arrays))
+    """Write ``pseudo_labels.csv`` with the last targets of the unlabeled set."""
+    prefix = "" if images is None else f"{images}/"
+    is_unlabeled = ~np.isin(dataset.unlabeled, dataset.apart)  # rows set apart are in the unlabeled set but labeled
+    names = [dataset.name(int(row)).removeprefix(prefix) for row in dataset.unlabeled[is_unlabeled]]
+    tensors = (pseudo_labels.targets.labels, pseudo_labels.scores, pseudo_labels.flips)
+    arrays = (tensor.float().cpu().numpy()[is_unlabeled] for tensor in tensors)
+    lines = pseudo_label_rows(names, dataset.classes, *arrays)
     folder.write_csv(PSEUDO_LABELS, PSEUDO_LABEL_COLUMNS, lines)

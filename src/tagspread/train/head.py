@@ -1,9 +1,9 @@
-"""Fit a linear head to features of a frozen network: the method itself, by logistic regression.
+"""Linear head on the embeddings of a frozen network, fitted by logistic regression with pseudo-labels.
 
-Features of each image and, if images may be mirrored, its mirror image are standardized; the rounds are those of
-:mod:`tagspread.linear.rounds`, first over the labeled rows (a probe), then with the unlabeled set, a few times over.
-Seconds, and the same answer every time. On the way the network has, for a moment, the head that the labeled part alone
-gives, so that it can be kept.
+The features of each image and, if images may be mirrored, of its mirror image are standardized. The head is fitted on
+the labeled rows first (a linear probe), then in pseudo-labeling rounds with the unlabeled rows
+(:mod:`tagspread.linear.rounds`). This takes seconds and is deterministic. In between, the network has the labeled-only
+head, so that the caller can save it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ ROUNDS = 5
 
 
 class HeadData(NamedTuple):
-    """What a head is fitted to.
+    """Features and labels to fit a head on.
 
     Attributes:
-        features: views x rows x features, the labeled rows first, the unlabeled ones behind them.
+        features: views x rows x features; labeled rows first, then unlabeled rows.
         y: labels of the labeled rows, on the same device.
-        classes: the tags' names.
-        apart: labels of the last unlabeled rows, if those were set apart to judge by.
+        classes: names of the tags.
+        apart: labels of the last unlabeled rows, if the method set labeled rows apart.
     """
 
     features: Tensor
@@ -42,7 +42,7 @@ class HeadData(NamedTuple):
 
     @classmethod
     def of(cls, dataset: Dataset, features: Tensor) -> HeadData:
-        """Return features of a dataset's rows with their labels."""
+        """Combine features of a dataset's labeled and unlabeled rows with its labels."""
         y = torch.from_numpy(dataset.y[dataset.labeled]).to(features.device)
         apart = torch.from_numpy(dataset.y[dataset.apart]) if len(dataset.apart) else None
         return cls(features, y, dataset.classes, apart)
@@ -66,15 +66,15 @@ def fit_head(
     method_state: State | None = None,
     watch: Callable[[int, Targets, Tensor], None] | None = None,
 ) -> None:
-    """Set the linear head of ``network`` to the one fitted on features.
+    """Fit a linear head on features and set it as the head of ``network``.
 
     Args:
-        network: gets the head.
+        network: the network whose head is set.
         data: features and labels.
-        settings: method, penalties and weight of the unlabeled set; with weight 0 nothing of it has a part.
-        labeled_only: is called while the head is that of the labeled part alone, if the method uses the unlabeled set.
-        method_state: the method's state, if it has been started already.
-        watch: is shown each round's number, targets and scores of the unlabeled set.
+        settings: method, penalties and weight of the unlabeled set; with weight 0 the unlabeled set is not used.
+        labeled_only: called while the network has the labeled-only head, if the method uses the unlabeled set.
+        method_state: the method's state, if it was started already.
+        watch: called after each round with its number and the targets and scores of the unlabeled set.
     """
     if settings.method.uses_unlabeled:
         fit_labeled_only(network, data, settings.ridge)
@@ -91,17 +91,17 @@ def fit_head(
 
 
 def fit_labeled_only(network: TagNet, data: HeadData, ridge: float) -> None:
-    """Set the linear head to the one fitted on labeled rows alone, standardized by themselves."""
+    """Fit a linear head on the labeled rows only, standardized without the unlabeled rows, and set it."""
     labeled = data.features[:, : len(data.y)]
     rows = labeled.flatten(0, 1)
-    mean, spread_out = rows.mean(0), rows.std(0, correction=0)
-    std = torch.where(spread_out > 1e-6, spread_out, 1.0)  # a feature that is silent in all of them says nothing
+    mean, deviation = rows.mean(0), rows.std(0, correction=0)
+    std = torch.where(deviation > 1e-6, deviation, 1.0)  # do not scale up features that are constant
     layers = probe(DenseRows((labeled - mean) / std), data.y, ridge, LogisticHead())
     set_head(network, layers, mean, std)
 
 
 def standardize(data: HeadData) -> Standardized:
-    """Return the features, standardized over labeled and unlabeled rows together."""
+    """Standardize the features over labeled and unlabeled rows together."""
     rows, n = data.features.flatten(0, 1), len(data.y)
     mean, std = rows.mean(0), rows.std(0).clamp(min=1e-6)
     standard = (data.features - mean) / std
@@ -109,8 +109,8 @@ def standardize(data: HeadData) -> Standardized:
 
 
 def set_head(network: TagNet, layers: Layers, mean: Tensor, std: Tensor) -> None:
-    """Give the network a head that was fitted on standardized features."""
+    """Set the network's head to one that was fitted on standardized features."""
     ((weight, bias),) = layers
-    with torch.no_grad():  # standardization becomes part of the head
+    with torch.no_grad():  # fold the standardization into the head
         network.head.weight.copy_(weight / std)
         network.head.bias.copy_(bias - (weight * (mean / std)).sum(1))

@@ -1,9 +1,9 @@
-"""``--mode head``: the network stays as it is, and a linear head is fitted to its features. No GPU needed.
+"""Mode ``head``: keep the network frozen and fit a linear head on its embeddings, without a GPU.
 
-The features of every image are computed once (and of its mirror image, if images may be mirrored). The penalties, the
-reliable interval and the weight of the unlabeled set are chosen by cross-validation on the labeled images; the rounds
-of :mod:`tagspread.linear.rounds` do the rest in seconds. This takes the place of the training loop; what comes out is
-an ordinary run.
+The features of each image (and of its mirror image, if images may be mirrored) are computed once. Cross-validation on
+the labeled images chooses the penalties, CAP's ``keep_pos`` and ``keep_neg``, and the weight of the unlabeled set. The
+head is then fitted in pseudo-labeling rounds (:mod:`tagspread.linear.rounds`), which takes seconds. This replaces the
+training loop; the result is an ordinary run.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from tagspread.train.training import Training
 
 
 def train_head(training: Training, views: Tensor, watcher: Watcher, *, labeled_only: Callable[[], None]) -> None:
-    """Choose the settings and fit the head, and leave all in ``training`` as if the loop had trained it.
+    """Choose the settings and fit the head; update ``training`` as the training loop would.
 
     Args:
-        training: gets head, pseudo-labels and log.
-        views: views x rows x features of the rows that are trained on, labeled first.
-        watcher: is told what was chosen.
-        labeled_only: is called while the head is that of the labeled part alone, if the method uses the unlabeled set.
+        training: the training, whose head, pseudo-labels and log are set.
+        views: features of the rows to train on (views x rows x features), labeled rows first.
+        watcher: prints the chosen settings.
+        labeled_only: called while the network has the labeled-only head, if the method uses the unlabeled set.
     """
     began, experiment = time.perf_counter(), training.experiment
     data = HeadData.of(experiment.dataset, views)
     pseudo_labels, history, network = training.pseudo_labels, training.history, training.student.network
-    settings, compared = choose_settings(training, data)
+    settings, was_compared = choose_settings(training, data)
 
-    def write_down(number: int, targets: Targets, scores: Tensor) -> None:
+    def log_round(number: int, targets: Targets, scores: Tensor) -> None:
         pseudo_labels.relabel(slice(None), targets, scores)
-        labels, now = targets.labels, time.perf_counter() - began
+        labels, elapsed = targets.labels, time.perf_counter() - began
         history.log.append({
-            "epoch": number - 1, "stage": "head", "seconds": now - sum(line["seconds"] for line in history.log),
+            "epoch": number - 1, "stage": "head", "seconds": elapsed - sum(line["seconds"] for line in history.log),
             "pseudo_positives": int((labels >= 0.5).sum()), "ignored": int((labels == -1).sum()),
             "flips": history.count_flips(pseudo_labels.total_flips),
         })  # fmt: skip
 
     if settings.method.uses_unlabeled:
-        fit_head(network, data, settings, labeled_only=labeled_only, watch=write_down)
+        fit_head(network, data, settings, labeled_only=labeled_only, watch=log_round)
     else:
         fit_labeled_only(network, data, settings.ridge)
     training.student.ema.restart()
     options = asdict(settings.method)
-    # what was chosen is what the run was made with: its files must say so
+    # record the chosen settings in the run's files
     chosen = replace(experiment.config, method_options=options, unlabeled_weight=settings.unlabeled_weight)
     training.experiment = replace(experiment, config=chosen)
     seconds = time.perf_counter() - began
@@ -64,11 +64,15 @@ def train_head(training: Training, views: Tensor, watcher: Watcher, *, labeled_o
         "method": type(settings.method).__name__, "options": options, "ridge": settings.ridge,
         "unlabeled_ridge": settings.unlabeled_ridge, "unlabeled_weight": settings.unlabeled_weight,
     }  # fmt: skip
-    watcher.note(f"head fitted in {seconds:.1f} s; {_in_words(settings, compared)}")
+    watcher.note(f"head fitted in {seconds:.1f} s; {_describe(settings, was_compared)}")
 
 
 def choose_settings(training: Training, data: HeadData) -> tuple[Settings, bool]:
-    """Return what cross-validation on the labeled images chose, and whether there were enough of them to compare."""
+    """Choose settings by cross-validation on the labeled images.
+
+    Returns:
+        The settings, and whether there were enough labeled images to compare any.
+    """
     config, method, rows = training.experiment.config, training.experiment.method, standardize(data)
     methods = intervals_of(type(method)()) if chooses_options(config) else (method,)
     space = make_search_space("auto", "auto" if config.unlabeled_weight is None else config.unlabeled_weight)
@@ -79,15 +83,19 @@ def choose_settings(training: Training, data: HeadData) -> tuple[Settings, bool]
     return chosen.settings, chosen.trials != ()
 
 
-def _in_words(settings: Settings, compared: bool) -> str:
-    how = "chosen by cross-validation on the labeled images" if compared else "too few labeled images to compare"
+def _describe(settings: Settings, was_compared: bool) -> str:
+    """Describe the settings in a sentence."""
+    origin = (
+        "chosen by cross-validation on the labeled images"
+        if was_compared
+        else "defaults: too few labeled images for cross-validation"
+    )
     if not settings.uses_unlabeled:
-        why = ", as no clear gain from it was found" if compared and settings.method.uses_unlabeled else ""
-        return f"penalty {settings.ridge:g}, without the unlabeled set{why} ({how})"
+        reason = ", which showed no clear gain" if was_compared and settings.method.uses_unlabeled else ""
+        return f"penalty {settings.ridge:g}, without the unlabeled set{reason} ({origin})"
     options = ", ".join(f"{name} {value}" for name, value in asdict(settings.method).items() if value is not None)
     method = type(settings.method).__name__ + (f" with {options}" if options else "")
     return (
-        f"{method}, penalty {settings.ridge:g} alone and {settings.unlabeled_ridge:g} with the unlabeled set, which "
-        f"weighs "
-        f"{settings.unlabeled_weight:g} ({how})"
+        f"{method}, penalty {settings.ridge:g} on the labeled set, {settings.unlabeled_ridge:g} with the unlabeled set "
+        f"at weight {settings.unlabeled_weight:g} ({origin})"
     )

@@ -1,4 +1,4 @@
-"""How far training is and what it has measured: counters, the log, and the weights of the best epoch."""
+"""Training history: counters, the log with one line per epoch, and the weights of the best epoch."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _COUNTERS = ("epoch", "step", "read_labeled", "read_unlabeled", "label_metrics",
 
 
 class History:
-    """Where a training stands.
+    """Progress and results of a training.
 
     Attributes:
         stages: the stages of the run.
-        epoch: epochs that are finished.
-        step: steps of the present epoch that are done.
-        read_labeled: labeled rows that the student has been shown.
-        read_unlabeled: unlabeled rows that it has been shown.
+        epoch: number of finished epochs.
+        step: number of finished steps in the present epoch.
+        read_labeled: number of labeled rows trained on so far.
+        read_unlabeled: number of unlabeled rows trained on so far.
         loss_sum: sum of the present epoch's losses; on the device while the epoch runs.
-        label_metrics: what the present epoch's line will say about its targets.
-        log: one line per finished epoch.
-        best: the weights of the best epoch so far, if the run selects one.
+        label_metrics: metrics of the present epoch's targets, for its line in the log.
+        log: one entry per finished epoch.
+        best: weights of the best epoch so far, if ``selection`` chooses an epoch.
     """
 
     def __init__(self, stages: Sequence[Stage], evaluate_every: int = 1, selection: str = "last") -> None:
@@ -40,39 +40,39 @@ class History:
 
     @property
     def stage_index(self) -> int:
-        """Which stage the present epoch belongs to."""
+        """The index of the present stage."""
         return sum(self.epoch >= end for end in self._stage_ends())
 
     @property
     def stage(self) -> Stage | None:
-        """The present stage, or None when training is done."""
+        """The present stage; None if training is finished."""
         index = self.stage_index
         return self.stages[index] if index < len(self.stages) else None
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How many images the student has been shown, and how many it will have been shown in the end."""
+        """The number of images trained on so far, and the total of all epochs."""
         total = sum(stage.epochs * stage.steps * stage.batch for stage in self.stages)
         return self.read_labeled + self.read_unlabeled, total
 
     @property
     def is_evaluation_due(self) -> bool:
-        """Whether this epoch ends with an evaluation: every so many epochs, and at the end of each stage."""
+        """Whether this epoch ends with an evaluation: every ``evaluate_every`` epochs and at the end of a stage."""
         return self.epoch + 1 in self._stage_ends() or (self.epoch + 1) % self._evaluate_every == 0
 
     def count_step(self, stage: Stage, loss: Tensor) -> None:
-        """Count a step of the student."""
+        """Count a step of the student and add its loss."""
         self.loss_sum = self.loss_sum + loss
         self.step += 1
         self.read_labeled += stage.batch_labeled
         self.read_unlabeled += stage.batch_unlabeled
 
     def end_epoch(self, stage: Stage, metrics: dict[str, float], networks: Mapping[str, nn.Module]) -> None:
-        """Add the epoch's line to the log, and keep the weights if they are the best so far.
+        """Add an entry to the log, and keep the weights if they are the best so far.
 
         Args:
             stage: the stage of the epoch.
-            metrics: what was measured; the metrics of the targets come behind them.
+            metrics: metrics of the epoch; those of the targets are appended.
             networks: student (``raw``) and teacher (``ema``).
         """
         self.log.append({"epoch": self.epoch, "stage": stage.name, **metrics, **self.label_metrics})
@@ -81,7 +81,7 @@ class History:
         self.epoch += 1
 
     def count_flips(self, total: int) -> int:
-        """Return how many targets changed since the last line of the log, of ``total`` so far."""
+        """Return the number of target changes since the last log entry, given their total so far."""
         return total - sum(int(line.get("flips", 0)) for line in self.log)
 
     def _keep_best(self, networks: Mapping[str, nn.Module]) -> None:
@@ -99,20 +99,20 @@ class History:
         return list(itertools.accumulate(stage.epochs for stage in self.stages))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that a checkpoint needs to restore it."""
+        """Return the tensors to save in a checkpoint."""
         return {f"best.{name}": value for name, value in self.best.items()}
 
     def facts(self) -> dict[str, Any]:
-        """Return what else a checkpoint needs, as plain values."""
+        """Return the plain values to save in a checkpoint."""
         return {name: getattr(self, name) for name in _COUNTERS} | {"loss_sum": float(self.loss_sum)}
 
     def restore(self, saved: Checkpoint) -> None:
-        """Take over what a checkpoint holds of it."""
+        """Restore the history from a checkpoint."""
         for name, value in saved.facts["history"].items():
             setattr(self, name, value)
         self.best = saved.under("best")
 
     def start_after(self, saved: Checkpoint) -> None:
-        """Begin where another run's warm-up ended."""
+        """Continue from the end of another run's warm-up."""
         self.log, self.best = saved.facts["history"]["log"], saved.under("best")
         self.epoch, self.read_labeled = saved.facts["history"]["epoch"], saved.facts["history"]["read_labeled"]

@@ -1,4 +1,4 @@
-"""Being asked to stop: SIGTERM and SIGINT become a question that the loop asks between steps."""
+"""Interrupts: after SIGTERM or SIGINT, training saves a checkpoint between steps and stops, so that it can resume."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Self
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was asked to stop and has saved where it was; like Ctrl-C, nothing catches it by accident."""
+    """Training was interrupted and saved a checkpoint. Like Ctrl-C, it is not an ``Exception``."""
 
 
 class StopSignal:
-    """While it is entered, the first signal sets ``asked``; a second one stops at once."""
+    """Context manager: the first SIGTERM or SIGINT sets ``asked``; a second one raises ``KeyboardInterrupt``."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -21,7 +21,7 @@ class StopSignal:
         for number in (signal.SIGTERM, signal.SIGINT):
             try:
                 self._before[number] = signal.signal(number, self._ask)
-            except ValueError:  # not in the main thread: whoever called us minds the signals
+            except ValueError:  # not in the main thread, where signals are handled
                 break
         return self
 

@@ -1,4 +1,4 @@
-"""From images and labels, as a user has them, to a dataset."""
+"""Load a dataset from a folder of images and label tables, or from arrays: labeled, unlabeled and test rows."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def dataset_from_folder(
     watcher: Watcher,
     table_options: dict[str, Any],
 ) -> Dataset:
-    """Read the tables, find the unlabeled set (every image they do not name), decode, and sort rows into parts."""
+    """Load a dataset from a folder of images and label tables; images that no table names are the unlabeled set."""
     train = read_table(labels, folder, **table_options)
     paths, y = list(train.paths), train.y
     if test_labels is not None:
         test = read_table(test_labels, folder, **table_options)
         trained = {path.resolve() for path in paths}
-        if both := [path for path in test.paths if path.resolve() in trained]:  # two names may be of one file
+        if both := [path for path in test.paths if path.resolve() in trained]:  # resolved, because of symbolic links
             raise TagspreadError(
-                f"{labels} and {test_labels} both name {min(both)}; a image that is trained on says nothing about "
-                "how good the tagger is. Take it out of one of them."
+                f"{labels} and {test_labels} both name {min(both)}; an image that is trained on cannot be used for "
+                "testing. Remove it from one of them."
             )
         paths, y = paths + list(test.paths), np.concatenate([y, test.aligned(train.classes, str(test_labels))])
     named = {path.resolve() for path in paths}
@@ -56,10 +56,10 @@ def dataset_from_folder(
     if len({b.index for b in broken if b.index < len(train)}) == len(train):
         raise TagspreadError(
             f"none of the {len(train):,} images that {labels} names can be read (the first is {broken[0].path}: "
-            f"{broken[0].reason}); paths in it start from {folder}."
+            f"{broken[0].reason}); give the folder that its paths are relative to, now {folder}."
         )
     files = [*paths, *unlabeled]
-    return _sorted_into_parts(store, y, train.classes, part, files, broken, watcher, root=folder)
+    return _make_dataset(store, y, train.classes, part, files, broken, watcher, root=folder)
 
 
 def dataset_from_arrays(
@@ -74,83 +74,90 @@ def dataset_from_arrays(
     cache: Path | None,
     watcher: Watcher,
 ) -> Dataset:
-    """Take a list of files or an array of images, with a matrix of labels; a row of -1 belongs to the unlabeled set."""
+    """Load a dataset from image files or an array, and a label matrix; rows that are all -1 are the unlabeled set."""
     if (test_images is None) != (test_labels is None):
         raise TagspreadError("test_images and test_labels belong together; give both or neither.")
     if classes is None and (columns := getattr(labels, "columns", None)) is not None:
         classes = [str(name) for name in columns]
         if list(getattr(test_labels, "columns", columns)) != list(columns):
-            raise TagspreadError("test_labels have other columns than labels, or in another order; give the same.")
+            raise TagspreadError(
+                "test_labels have other columns than labels, or in another order; give both the same columns."
+            )
     images, test_images = (
-        list(given) if isinstance(given, Iterator) else given  # such as what Path.glob returns
-        for given in (images, test_images)
+        list(value) if isinstance(value, Iterator) else value  # Path.glob returns an iterator
+        for value in (images, test_images)
     )
     y = _matrix("labels", labels, "images", images)
     part = np.full(len(y), TRAIN)
     if test_images is not None:
         test_y = _matrix("test_labels", test_labels, "test_images", test_images)
         if test_y.shape[1] != y.shape[1]:
-            raise TagspreadError(f"test_labels have {test_y.shape[1]} classes but labels {y.shape[1]}; give the same.")
+            raise TagspreadError(
+                f"test_labels have {test_y.shape[1]} classes but labels {y.shape[1]}; give both the same classes."
+            )
         y, part = np.concatenate([y, test_y]), np.concatenate([part, np.full(len(test_y), TEST)])
     names = tuple(f"class {k}" for k in range(y.shape[1])) if classes is None else tuple(classes)
-    named = all(isinstance(name, str) and name for name in names)
-    if isinstance(classes, str) or not named or len(set(names)) != len(names):
+    are_names = all(isinstance(name, str) and name for name in names)
+    if isinstance(classes, str) or not are_names or len(set(names)) != len(names):
         raise TagspreadError(f"classes is {classes!r}; give a list of different names, one per column of labels.")
     if isinstance(images, np.ndarray) and images.dtype.kind not in "OUS":
         pixels = _channels_first("images", images)
         if test_images is not None:
-            more = _channels_first("test_images", test_images)
-            if more.shape[1:] != pixels.shape[1:]:
-                raise TagspreadError(f"test_images are {more.shape[1:]} but images {pixels.shape[1:]}; give one size.")
-            pixels = np.concatenate([pixels, more])
-            _say_if_not_apart(pixels, y, part, watcher)
-        return _sorted_into_parts(TensorStore(pixels, device), y, names, part, (), [], watcher)
+            test_pixels = _channels_first("test_images", test_images)
+            if test_pixels.shape[1:] != pixels.shape[1:]:
+                raise TagspreadError(
+                    f"test_images have shape {test_pixels.shape[1:]} but images {pixels.shape[1:]}; give both the same "
+                    "size."
+                )
+            pixels = np.concatenate([pixels, test_pixels])
+            _note_overlap(pixels, y, part, watcher)
+        return _make_dataset(TensorStore(pixels, device), y, names, part, (), [], watcher)
     if not all(isinstance(path, str | Path) for path in images):
-        raise TagspreadError("images is neither a folder, nor a list of files, nor a numpy array of uint8 images.")
+        raise TagspreadError("images is neither a folder nor a list of files nor an array; give one of them.")
     paths = [Path(path).absolute() for path in (*images, *(() if test_images is None else test_images))]
-    _check_apart(paths, y, part)
+    _check_overlap(paths, y, part)
     store, broken = open_store(paths, size, device, cache=cache, progress=watcher.decoding)
-    return _sorted_into_parts(store, y, names, part, paths, broken, watcher)
+    return _make_dataset(store, y, names, part, paths, broken, watcher)
 
 
-def _check_apart(paths: Sequence[Path], y: np.ndarray, part: np.ndarray) -> None:
-    """Raise for a file that is trained on with labels and tested on, or has labels that contradict each other."""
-    first: dict[Path, int] = {}
+def _check_overlap(paths: Sequence[Path], y: np.ndarray, part: np.ndarray) -> None:
+    """Raise for a file that is in both training and test set with labels, or has contradicting labels."""
+    first_row: dict[Path, int] = {}
     for row in np.flatnonzero((y >= 0).any(1)).tolist():
-        before = first.setdefault(paths[row].resolve(), row)
-        if part[before] != part[row]:
+        first = first_row.setdefault(paths[row].resolve(), row)
+        if part[first] != part[row]:
             raise TagspreadError(
-                f"{paths[row]} is in images, with labels, and in test_images; a image that is trained on says "
-                "nothing about how good the tagger is. Take it out of one of them."
+                f"{paths[row]} is in images, with labels, and in test_images; an image that is trained on cannot be "
+                "used for testing. Remove it from one of them."
             )
-        if ((y[before] >= 0) & (y[row] >= 0) & (y[before] != y[row])).any():
+        if ((y[first] >= 0) & (y[row] >= 0) & (y[first] != y[row])).any():
             raise TagspreadError(f"{paths[row]} is given twice, with labels that contradict each other; correct one.")
 
 
-def _say_if_not_apart(images: np.ndarray, y: np.ndarray, part: np.ndarray, watcher: Watcher) -> None:
-    """Say how many images are trained on with labels and tested on; of pixels, that may be meant so."""
-    known = (y >= 0).any(1)
-    trained, tested = (
-        [hashlib.sha256(images[row].tobytes()).digest() for row in np.flatnonzero(known & (part == which))]
-        for which in (TRAIN, TEST)
+def _note_overlap(images: np.ndarray, y: np.ndarray, part: np.ndarray, watcher: Watcher) -> None:
+    """Print a note if test images are among the labeled images; arrays may hold equal images on purpose."""
+    has_label = (y >= 0).any(1)
+    train_digests, test_digests = (
+        [hashlib.sha256(images[row].tobytes()).digest() for row in np.flatnonzero(has_label & (part == number))]
+        for number in (TRAIN, TEST)
     )
-    seen = set(trained)
-    if both := sum(digest in seen for digest in tested):
+    trained = set(train_digests)
+    if both := sum(digest in trained for digest in test_digests):
         watcher.note(
-            f"note: {both:,} of {len(tested):,} test_images are among the labeled images, too; a image that is "
-            "trained on says nothing about how good the tagger is"
+            f"note: {both:,} of {len(test_digests):,} test_images are also among the labeled images, so the test "
+            "metrics are optimistic"
         )
 
 
-def put_aside_for_testing(dataset: Dataset, share: float, seed: int, watcher: Watcher) -> Dataset:
-    """Move a stratified share of the labeled rows to the test part, for users who have no test set."""
+def split_off_test(dataset: Dataset, share: float, seed: int, watcher: Watcher) -> Dataset:
+    """Move a stratified share of the labeled rows to the test set."""
     if len(dataset.test):
-        raise TagspreadError(f"test_share is {share} but there is a test part already; give one or the other.")
-    kept, held, notes = hold_out(dataset.y[dataset.labeled], share, seed, classes=dataset.classes)
-    watcher.note(f"{len(held):,} of {len(dataset.labeled):,} labeled images are put aside to test on")
+        raise TagspreadError(f"test_share is {share} but there is a test set already; give one or the other.")
+    kept, test, notes = hold_out(dataset.y[dataset.labeled], share, seed, classes=dataset.classes)
+    watcher.note(f"{len(test):,} of {len(dataset.labeled):,} labeled images are set aside for testing")
     for note in notes:
         watcher.note(f"note: {note}")
-    return replace(dataset, labeled=dataset.labeled[kept], test=dataset.labeled[held])
+    return replace(dataset, labeled=dataset.labeled[kept], test=dataset.labeled[test])
 
 
 def _matrix(argument: str, labels: Any, other: str, images: Any) -> np.ndarray:
@@ -172,7 +179,7 @@ def _channels_first(argument: str, images: Any) -> np.ndarray:
     return array if array.shape[1] == 3 else np.ascontiguousarray(array.transpose(0, 3, 1, 2))
 
 
-def _sorted_into_parts(
+def _make_dataset(
     store: Store,
     y: np.ndarray,
     classes: tuple[str, ...],
@@ -182,21 +189,21 @@ def _sorted_into_parts(
     watcher: Watcher,
     root: Path | None = None,
 ) -> Dataset:
-    """Leave out the broken images, by name; what is known is labeled, the rest is the unlabeled set."""
-    good = np.ones(len(y), dtype=bool)
-    good[[b.index for b in broken]] = False
-    for b in broken[:10]:
-        watcher.note(f"left out: {b.path} ({b.reason})")
+    """Split rows into labeled (at least one known label), unlabeled and test; omit and name broken images."""
+    readable = np.ones(len(y), dtype=bool)
+    readable[[image.index for image in broken]] = False
+    for image in broken[:10]:
+        watcher.note(f"left out: {image.path} ({image.reason})")
     if broken:
         watcher.note(f"{len(broken):,} of {len(y):,} images cannot be read and are left out")
-    known, rows = (y >= 0).any(1), np.arange(len(y))
+    has_label, rows = (y >= 0).any(1), np.arange(len(y))
     return Dataset(
         store,
         y,
         classes,
-        labeled=rows[good & known & (part == TRAIN)],
-        unlabeled=rows[good & ~known & (part == TRAIN)],
-        test=rows[good & known & (part == TEST)],
+        labeled=rows[readable & has_label & (part == TRAIN)],
+        unlabeled=rows[readable & ~has_label & (part == TRAIN)],
+        test=rows[readable & has_label & (part == TEST)],
         names=[str(path) for path in paths],
         files=paths,
         root=root,

@@ -1,8 +1,12 @@
-"""The whole training, top to bottom.
+"""The training loop: warm-up on the labeled set, then epochs with pseudo-labels of the unlabeled set.
 
-Warm up on the labeled part. Then, each epoch: the teacher scores the unlabeled set, the method turns the scores into
-targets, the student trains on strong views of both parts, the teacher follows it, both are evaluated, and everything
-is saved.
+In each epoch with the unlabeled set,
+
+1. the teacher, a moving average of the student, scores all unlabeled rows (:func:`label_unlabeled`);
+2. the method turns the scores into pseudo-labels, also called targets;
+3. the student trains on strong views of labeled and unlabeled rows, and the teacher follows it
+   (:func:`student_steps`);
+4. student and teacher are evaluated, and a checkpoint is saved.
 """
 
 from __future__ import annotations
@@ -32,17 +36,17 @@ STEPS_BETWEEN_CHECKS = 32  # reading a loss waits for the device
 
 
 class Recorder(Protocol):
-    """Writes down what the loop hands on."""
+    """Saves results of the loop."""
 
     def labeled_only(self) -> None:
-        """Keep the student as labels alone have made it."""
+        """Save the student as the labeled-only model."""
 
     def epoch(self) -> None:
-        """Write down the last line of the log."""
+        """Save the log after an epoch."""
 
 
 def train_loop(training: Training, watcher: Watcher, recorder: Recorder) -> None:
-    """Train until all stages are done, from the beginning or from any step that a checkpoint was made at."""
+    """Train until all stages are finished, from the start or from the step at which a checkpoint was saved."""
     config, method = training.experiment.config, training.experiment.method
     student, pseudo_labels, history = training.student, training.pseudo_labels, training.history
 
@@ -56,10 +60,10 @@ def train_loop(training: Training, watcher: Watcher, recorder: Recorder) -> None
                     if history.stage_index > 0 and config.start == "warmup":
                         recorder.labeled_only()
                     method.begin_unlabeled(student.network)
-                student.begin_stage(stage)  # new optimizer and schedule; the teacher begins from the student
+                student.begin_stage(stage)  # new optimizer and schedule; the teacher restarts from the student
 
             labeled = training.experiment.labeled(history.epoch)
-            if stage.uses_unlabeled and history.step == 0:  # else the targets are those of the checkpoint
+            if stage.uses_unlabeled and history.step == 0:  # a run resumed within an epoch has its targets already
                 label_unlabeled(training, labeled)
 
             training_started, images = time.perf_counter(), 0
@@ -75,7 +79,7 @@ def train_loop(training: Training, watcher: Watcher, recorder: Recorder) -> None
             metrics = {"loss": float(history.loss_sum) / stage.steps}
             if history.is_evaluation_due:
                 metrics |= evaluate(training)
-            if pseudo_labels.are_there:
+            if pseudo_labels.exist:
                 history.label_metrics["flips"] = history.count_flips(pseudo_labels.total_flips)
             metrics |= {"seconds": time.perf_counter() - started, "img_per_s": rate}
             history.end_epoch(stage, metrics, student.networks)
@@ -87,14 +91,14 @@ def train_loop(training: Training, watcher: Watcher, recorder: Recorder) -> None
 
 
 def label_unlabeled(training: Training, labeled: Labeled) -> None:
-    """Let the teacher score the unlabeled set, and the method turn the scores into this epoch's targets."""
+    """Score the unlabeled set with the teacher, and compute this epoch's targets from the scores by the method."""
     experiment, method, pseudo_labels = training.experiment, training.experiment.method, training.pseudo_labels
     dataset, teacher, state = experiment.dataset, training.student.teacher, pseudo_labels.method_state
     if method.reads_labeled:
         apart = experiment.set_apart(teacher)
         labeled = replace(labeled, scores=experiment.teacher_scores(teacher, dataset.labeled), apart=apart)
     method.new_epoch(labeled, state)
-    if not (method.per_step and pseudo_labels.are_there):
+    if not (method.per_step and pseudo_labels.exist):
         scores = experiment.teacher_scores(teacher, dataset.unlabeled)
         check_scores(scores, "teacher", training)
         targets = check_targets(method, method.targets(scores, labeled, state), scores)
@@ -109,21 +113,21 @@ def label_unlabeled(training: Training, labeled: Labeled) -> None:
 
 
 def student_steps(training: Training, stage: Stage, labeled: Labeled) -> Iterator[int]:
-    """Train through the rest of the epoch; yield after each step how many images it used."""
+    """Train for the remaining steps of the epoch; yield the number of images after each step."""
     experiment, student, history = training.experiment, training.student, training.history
     config, dataset, device = experiment.config, experiment.dataset, experiment.device
-    n, m, todo = stage.batch_labeled, stage.batch_unlabeled, stage.steps - history.step
+    n, m, steps = stage.batch_labeled, stage.batch_unlabeled, stage.steps - history.step
     student.train_mode()
-    # both streams continue where the last epoch left them: no row is favored, no batch is short
-    labeled_rows = stream(dataset.labeled, history.read_labeled, todo * n, config.seed, LABELED).reshape(todo, n)
+    # both streams continue where the previous epoch ended, so that all batches are full and all rows equally frequent
+    labeled_rows = stream(dataset.labeled, history.read_labeled, steps * n, config.seed, LABELED).reshape(steps, n)
     all_places = np.arange(len(dataset.unlabeled))
-    unlabeled_places = stream(all_places, history.read_unlabeled, todo * m, config.seed, UNLABELED).reshape(todo, m)
+    unlabeled_places = stream(all_places, history.read_unlabeled, steps * m, config.seed, UNLABELED).reshape(steps, m)
     unlabeled_rows = dataset.unlabeled[unlabeled_places]
     rows = np.concatenate([labeled_rows, unlabeled_rows], axis=1)
     views = Views(config.seed, config.flip, config.cutout, config.operations)
     batches = training_batches(student.network, dataset.store, views, rows, history.epoch, cutout=stage.cutout)
-    is_scored = stage.uses_unlabeled and experiment.method.per_step
-    fresh: Iterator[Tensor | None] = fresh_scores(training, unlabeled_rows) if is_scored else repeat(None)
+    needs_scores = stage.uses_unlabeled and experiment.method.per_step
+    fresh: Iterator[Tensor | None] = fresh_scores(training, unlabeled_rows) if needs_scores else repeat(None)
     y = torch.from_numpy(dataset.y[labeled_rows]).to(device, torch.float32)
     places = torch.from_numpy(unlabeled_places).to(device)
 
@@ -131,23 +135,23 @@ def student_steps(training: Training, stage: Stage, labeled: Labeled) -> Iterato
     for i, (images, scores) in enumerate(zip(batches, fresh, strict=False)):
         labels, weight = y[i], torch.ones_like(y[i])
         if stage.uses_unlabeled:
-            targets = targets_of_step(training, labeled, places[i], scores)
+            targets = step_targets(training, labeled, places[i], scores)
             labels = torch.cat([labels, targets.labels.float()])
             weight = torch.cat([weight, torch.ones_like(labels[n:]) if targets.weight is None else targets.weight])
-        loss = student.step(images, labels, weight, places[i])  # objective, update, schedule, EMA
+        loss = student.step(images, labels, weight, places[i])  # objective, optimizer, schedule, EMA
         history.count_step(stage, loss)
         losses.append(loss)
-        if len(losses) == STEPS_BETWEEN_CHECKS or i == todo - 1:
+        if len(losses) == STEPS_BETWEEN_CHECKS or i == steps - 1:
             check_losses(losses, training)
             losses.clear()
         yield len(images)
 
 
 def fresh_scores(training: Training, rows: np.ndarray) -> Iterator[Tensor]:
-    """Yield the teacher's scores of each line of ``rows`` (steps x batch), made shortly before they are needed.
+    """Yield the teacher's scores of the rows of each step (``rows`` is steps x batch), shortly before they are needed.
 
-    A chunk of steps is scored at once: one batch at a time, launching the teacher would cost more than its work, and
-    in so few steps an average hardly moves. What is left of a chunk is saved with the run.
+    Several steps are scored at once, because the launches of one small batch would take longer than its computation;
+    the teacher hardly changes in so few steps. The checkpoint saves scores that are not used yet.
     """
     chunk, pseudo_labels = steps_per_chunk(rows), training.pseudo_labels
     for i in range(len(rows)):
@@ -159,19 +163,19 @@ def fresh_scores(training: Training, rows: np.ndarray) -> Iterator[Tensor]:
         yield scores
 
 
-def targets_of_step(training: Training, labeled: Labeled, places: Tensor, scores: Tensor | None) -> Targets:
-    """Return the targets of these unlabeled rows, updated from fresh scores if the method works per step."""
+def step_targets(training: Training, labeled: Labeled, places: Tensor, scores: Tensor | None) -> Targets:
+    """Return the targets of a batch's unlabeled rows, updated from fresh scores if the method labels per step."""
     pseudo_labels, method = training.pseudo_labels, training.experiment.method
     if scores is not None:
         targets = method.step_targets(scores, pseudo_labels.at(places), labeled, pseudo_labels.method_state)
-        if training.history.step == 0:  # once an epoch: reading values stalls a GPU
+        if training.history.step == 0:  # once an epoch, because reading values waits for the device
             check_targets(method, targets, scores)
         pseudo_labels.relabel(places, targets, scores)
     return pseudo_labels.at(places)
 
 
 def evaluate(training: Training) -> dict[str, float]:
-    """Return the mAP of student and teacher on the test part and on what was held out."""
+    """Compute the mAP of student and teacher on the test images and on the held-out images."""
     experiment, metrics = training.experiment, dict[str, float]()
     for part, rows in (("test", experiment.dataset.test), ("held_out", experiment.dataset.held_out)):
         truth = torch.from_numpy(experiment.dataset.y[rows]).to(experiment.device)
@@ -184,7 +188,7 @@ def evaluate(training: Training) -> dict[str, float]:
 
 
 def check_losses(losses: list[Tensor], training: Training) -> None:
-    """Raise if a loss is NaN or infinite, saying at which step."""
+    """Raise if a loss is NaN or infinite; the message names the step."""
     values, history = torch.stack(losses), training.history
     bad = ~torch.isfinite(values)
     if bool(bad.any()):

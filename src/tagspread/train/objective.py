@@ -1,25 +1,25 @@
-r"""The loss that the student minimizes at each step: labels on one side, pseudo-labels on the other.
+r"""Training objective of the student: the loss of labeled rows plus the loss of unlabeled rows with pseudo-labels.
 
-A batch holds n labeled rows with labels :math:`y_i` and m unlabeled rows. With :math:`\ell_1, \ell_0` the loss of a
-class that is present or absent (:mod:`tagspread.core.losses`) and :math:`T_{jk}` the method's target of row j and class
-k, -1 where it is ignored, an unlabeled row costs what its pseudo-labels say (the paper's eq. 5):
+A batch holds n labeled rows with labels :math:`y_i` and m unlabeled rows. Let :math:`\ell_1` be the loss of a class
+that is present and :math:`\ell_0` that of a class that is absent (:mod:`tagspread.core.losses`). Let :math:`T_{jk}` be
+the pseudo-label of row j and class k: 1, 0, or -1 if it is ignored. The loss of an unlabeled row is (the paper's eq. 5)
 
 .. math::
     \mathcal{L}_u(f(x_j), T_j) = \sum_{k=1}^{q} [T_{jk} = 1]\, \ell_1(f_k(x_j)) + [T_{jk} = 0]\, \ell_0(f_k(x_j))
 
-and a labeled row the same by its labels, :math:`\mathcal{L}_l(f(x_i), y_i)`. The whole is the sum of two means
-(eq. 6; ``reduction="mean_mean"``), with :math:`\lambda` = ``unlabeled_weight``, 1 in the paper:
+The loss of a labeled row, :math:`\mathcal{L}_l(f(x_i), y_i)`, is the same sum over its labels. The paper adds the two
+means (eq. 6; ``reduction="mean_mean"``), with :math:`\lambda` = ``unlabeled_weight``, 1 in the paper:
 
 .. math::
     \mathcal{L} = \frac{1}{n} \sum_{i=1}^{n} \mathcal{L}_l(f(x_i), y_i)
         + \frac{\lambda}{m} \sum_{j=1}^{m} \mathcal{L}_u(f(x_j), T_j)
 
-The released code sums over the mixed batch instead (``reduction="sum"``, the default), so that every row counts alike:
+The released code sums over the mixed batch instead (``reduction="sum"``, the default), so that all rows weigh the same:
 
 .. math::
     \mathcal{L} = \sum_{i=1}^{n} \mathcal{L}_l(f(x_i), y_i) + \lambda \sum_{j=1}^{m} \mathcal{L}_u(f(x_j), T_j)
 
-In the warm-up there are no unlabeled rows (m = 0) and the second term is absent.
+In the warm-up there are no unlabeled rows (m = 0), so the second term is absent.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from tagspread.train.config import LOSSES, TrainConfig
 
 @dataclass(frozen=True)
 class Objective:
-    """The loss of one batch.
+    """The loss of one batch of labeled and unlabeled rows.
 
     Attributes:
-        method: may change the loss of either part, entry by entry.
+        method: the method, which may change the loss of each entry of labeled and unlabeled rows.
         state: the method's state, which its loss may read and change in place.
-        loss: the loss of an entry, one of ``LOSSES``.
-        loss_options: options of that loss.
-        reduction: ``"sum"`` or ``"mean_mean"``.
-        unlabeled_weight: weight of the unlabeled rows.
+        loss: loss function of the entries, one of ``LOSSES``.
+        loss_options: options of the loss function.
+        reduction: ``"sum"`` or ``"mean_mean"``, see above.
+        unlabeled_weight: weight of the unlabeled rows (lambda).
     """
 
     method: Method
@@ -55,7 +55,7 @@ class Objective:
 
     @classmethod
     def from_config(cls, config: TrainConfig, method: Method, state: State) -> Objective:
-        """Return the objective that the settings ask for; a method that is defined by its loss brings its own."""
+        """Return the objective of a configuration. A method that is defined by its loss overrides ``config.loss``."""
         return cls(
             method,
             state,
@@ -66,13 +66,13 @@ class Objective:
         )
 
     def __call__(self, logits: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
-        """Return the loss of a batch: its labeled rows first, then ``len(places)`` unlabeled ones.
+        """Compute the loss of a batch, which holds n labeled rows first, then m = ``len(places)`` unlabeled rows.
 
         Args:
-            logits: what the student says of each row (rows x classes).
-            labels: labels, then targets: 1, 0, -1 unknown or ignored, or soft targets.
-            weight: importance of each entry.
-            places: which rows of the unlabeled set the batch holds.
+            logits: the student's outputs (rows x classes).
+            labels: labels, then pseudo-labels: 1, 0, -1 unknown or ignored, or soft targets.
+            weight: weight of each entry.
+            places: indices of the unlabeled rows in the unlabeled set.
         """
         m = len(places)
         n = len(labels) - m
@@ -86,5 +86,5 @@ class Objective:
         return total
 
     def entry_loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        """Return the loss of each entry."""
+        """Compute the loss of each entry (rows x classes), without reduction."""
         return self.loss(logits, labels, weight=weight, reduction="none", **self.loss_options)

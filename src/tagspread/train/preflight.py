@@ -1,4 +1,4 @@
-"""Before a run: everything is built once, and whatever can be found wrong is, before anything is written."""
+"""Preflight checks: build the experiment once and validate settings, method and data before anything is written."""
 
 from __future__ import annotations
 
@@ -22,38 +22,37 @@ from tagspread.train.stages import plan_stages, size_notes
 from tagspread.vision.backbones import Backbone, add_head, build_backbone
 from tagspread.vision.heads import LinearHead
 
-LARGE_UNLABELED = 2000  # images; on a CPU, fine-tuning on fewer may be worth the wait
+LARGE_UNLABELED = 2000  # images; on a CPU, training the whole network takes hours from this size on
 MAX_REHEARSED_SCORES = 10**7
-ARGUMENTS_OF_LOSSES = ("logits", "targets", "weight", "reduction")  # which are not for the user to set
+ARGUMENTS_OF_LOSSES = ("logits", "targets", "weight", "reduction")  # arguments that are not options of the user
 NO_GPU = (
-    "there is no GPU and the unlabeled set has {:,} images: the network stays as it is and a head is fitted on what it "
-    "sees; "
-    "--mode full trains all of it."
+    "there is no GPU and the unlabeled set has {:,} images, so the network stays frozen and a linear head is fitted on "
+    "its features; --mode full trains the whole network."
 )
 UNTRAINED = (
-    "{} begins with random weights, and in mode 'head' it keeps them: what it sees means little. Take a pretrained "
+    "{} begins with random weights, and mode 'head' does not train them, so its features mean little. Use a pretrained "
     "network, or mode 'full'."
 )
 
 
 @dataclass(frozen=True)
 class SeededBackbone:
-    """A network without its head, and the random state it leaves for what is built next."""
+    """A network without its head, and the CPU random state after it was built, from which the head is built."""
 
     backbone: Backbone
     random_state: Tensor
 
 
 def seeded_backbone(config: TrainConfig, weights: str | None = None) -> SeededBackbone:
-    """Build the network without its head, which depends on the data; the caller's random numbers are left alone.
+    """Build the network without its head, which depends on the data; the caller's random state does not change.
 
-    Doing this before images are decoded finds wrong weights, or a download that fails, early.
+    Built before images are decoded, it finds wrong weights or a failed download early.
 
     Args:
         config: the settings.
-        weights: in place of those of the settings.
+        weights: override ``config.weights``.
     """
-    with _random_numbers() as generator:
+    with _forked_rng() as generator:
         generator.manual_seed(config.seed)
         backbone = build_backbone(config.backbone, config.weights if weights is None else weights)
         return SeededBackbone(backbone, generator.get_state())
@@ -67,14 +66,14 @@ def prepare(
     backbone: SeededBackbone | None = None,
     resume: bool = False,
 ) -> Experiment:
-    """Check what can be checked and build the experiment.
+    """Validate dataset, settings and method, and build the experiment.
 
     Args:
-        dataset: what is to be learned.
-        config: how.
-        device: where.
-        backbone: what :func:`seeded_backbone` returned for these settings; built here if not given.
-        resume: whether a checkpoint brings the weights of the network.
+        dataset: the data to train on.
+        config: the settings.
+        device: the device to train on.
+        backbone: result of :func:`seeded_backbone` for these settings; built here if not given.
+        resume: whether the weights of the network come from a checkpoint.
     """
     method = get_method(config.method, **config.method_options)
     if config.selection == "held_out":
@@ -82,21 +81,21 @@ def prepare(
     if method.share_apart:
         dataset = dataset.set_apart(method.share_apart, config.seed)
     if config.selection == "test_best" and not len(dataset.test):
-        raise TagspreadError("selection is 'test_best' but there is no test part; give one, or choose 'last'.")
-    asked, config = config.mode, resolve_mode(config, dataset, method, device)
+        raise TagspreadError("selection is 'test_best' but there is no test set; give one, or use selection 'last'.")
+    requested_mode, config = config.mode, resolve_mode(config, dataset, method, device)
     notes = dataset.check_trainable(method.uses_unlabeled) + size_notes(dataset, config)
     stages = plan_stages(dataset, config, method)
     _rehearse(method, dataset)
     check_loss(method.labeled_loss or config.loss, config.loss_options)
-    if asked == "auto" and config.mode == "head":
+    if requested_mode == "auto" and config.mode == "head":
         notes.append(NO_GPU.format(len(dataset.unlabeled)))
     if config.mode == "head" and is_untrained(config):
         notes.append(UNTRAINED.format(config.backbone))
 
-    is_frozen = method.on_features or config.mode == "head"  # then the checkpoint has the head alone
+    is_frozen = method.on_features or config.mode == "head"  # then the checkpoint holds the head only
     if backbone is None:
         backbone = seeded_backbone(config, "none" if resume and not is_frozen else None)
-    with _random_numbers() as generator:
+    with _forked_rng() as generator:
         generator.set_state(backbone.random_state)
         network = method.network(
             add_head(backbone.backbone, len(dataset.classes), head=config.head, normalize=config.normalize)
@@ -104,14 +103,14 @@ def prepare(
         random_state = generator.get_state()
     if config.start == "fitted_head" and not isinstance(network.head, LinearHead):
         raise TagspreadError(
-            "start is 'fitted_head', which fits a linear head, but the network has another; choose start 'warmup', and "
-            "warmup_epochs."
+            "start is 'fitted_head', which fits a linear head, but the network has another head; use start 'warmup' "
+            "with warmup_epochs."
         )
     return Experiment(dataset, config, method, stages, device, network, random_state, tuple(notes))
 
 
 def resolve_mode(config: TrainConfig, dataset: Dataset, method: Method, device: torch.device) -> TrainConfig:
-    """Return the configuration with the mode decided: ``"auto"`` is the head where all else would take hours."""
+    """Return the configuration with mode ``"auto"`` resolved: ``"head"`` if full training would take hours."""
     mode = config.mode
     if mode == "auto":
         slow = device.type == "cpu" and len(dataset.unlabeled) >= LARGE_UNLABELED
@@ -119,13 +118,13 @@ def resolve_mode(config: TrainConfig, dataset: Dataset, method: Method, device: 
     if mode == "full":
         return replace(config, mode=mode)
     if config.head != "linear":
-        raise TagspreadError(f"mode 'head' fits a linear head, but head is {config.head!r}; leave it at 'linear'.")
+        raise TagspreadError(f"mode 'head' fits a linear head, but head is {config.head!r}; give head 'linear'.")
     check_method(method)
     return replace(config, mode=mode, start="fitted_head", warmup_epochs=0, epochs=0, schedule_epochs=None)
 
 
 def is_untrained(config: TrainConfig) -> bool:
-    """Whether the network begins with random weights, in which case its features mean little."""
+    """Return whether the network starts from random weights, so that its features mean little."""
     return config.weights == "none" or config.backbone == "small"
 
 
@@ -138,12 +137,12 @@ def _is_possible_on_features(config: TrainConfig, method: Method) -> bool:
 
 
 def _rehearse(method: Method, dataset: Dataset) -> None:
-    """Start a method; let a user's own label random scores, so that its mistakes show before the warm-up."""
+    """Start the method; also let a custom method label random scores, to find its errors before the warm-up."""
     y = torch.from_numpy(dataset.y[dataset.labeled])
     labeled = Labeled(y, dataset.classes, unlabeled_size=len(dataset.unlabeled))
     state, shape = method.start(labeled), (labeled.unlabeled_size, len(labeled.classes))
-    is_ours = type(method) in METHODS.values()
-    if is_ours or not method.uses_unlabeled or not 0 < math.prod(shape) <= MAX_REHEARSED_SCORES:
+    is_built_in = type(method) in METHODS.values()
+    if is_built_in or not method.uses_unlabeled or not 0 < math.prod(shape) <= MAX_REHEARSED_SCORES:
         return
     with torch.random.fork_rng(devices=[]):
         scores = torch.randn(shape)
@@ -153,12 +152,13 @@ def _rehearse(method: Method, dataset: Dataset) -> None:
 
 
 def check_loss(name: str, options: dict[str, float]) -> None:
-    """Raise unless the loss of that name has these options."""
-    known = [option for option in signature(LOSSES[name]).parameters if option not in ARGUMENTS_OF_LOSSES]
+    """Raise unless the loss function of that name has these options."""
+    allowed = [option for option in signature(LOSSES[name]).parameters if option not in ARGUMENTS_OF_LOSSES]
     for option in options:
-        if option not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
-            raise TagspreadError(f"the loss {name!r} has no option {option!r}; {has}.{did_you_mean(option, known)}")
+        if option not in allowed:
+            choices = f"its options are {', '.join(allowed)}" if allowed else "it has no options"
+            hint = did_you_mean(option, allowed)
+            raise TagspreadError(f"the loss {name!r} has no option {option!r}; {choices}.{hint}")
     try:
         LOSSES[name](torch.zeros(1, 1), torch.zeros(1, 1), **options)
     except TypeError:
@@ -166,7 +166,7 @@ def check_loss(name: str, options: dict[str, float]) -> None:
 
 
 @contextmanager
-def _random_numbers() -> Iterator[torch.Generator]:
-    """Yield the CPU's random numbers to seed and use; afterwards they are the caller's again."""
+def _forked_rng() -> Iterator[torch.Generator]:
+    """Yield the CPU generator to seed and use; its state is restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         yield torch.default_generator

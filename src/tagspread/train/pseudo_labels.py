@@ -1,4 +1,4 @@
-"""What the unlabeled set is trained on: targets, the scores they came from, and how often they changed."""
+"""Pseudo-labels of the unlabeled set during training: targets, the teacher's scores, and how often targets changed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tagspread.run.checkpoint import Checkpoint
 
 
 class PseudoLabels:
-    """The targets of the unlabeled set, one row per item.
+    """The targets of the unlabeled set, one row per unlabeled item.
 
     Attributes:
-        method_state: the method's own state, which its rules and its loss may change.
-        scores: the teacher's logits that each row's targets came from.
-        flips: how often each target changed.
-        fresh: the teacher's logits of the coming steps (steps x batch x classes), for methods that label per step.
+        method_state: state of the method, which its functions may change in place.
+        scores: the teacher's logits from which each row's targets were computed.
+        flips: number of times that each target changed.
+        fresh: the teacher's logits of the next steps (steps x batch x classes), for methods that label per step.
     """
 
     def __init__(self, method_state: State, device: torch.device) -> None:
@@ -26,7 +26,7 @@ class PseudoLabels:
         self.scores, self.flips, self.fresh = (torch.empty(0, device=device) for _ in range(3))
 
     @property
-    def are_there(self) -> bool:
+    def exist(self) -> bool:
         """Whether the unlabeled set has been labeled."""
         return self._targets is not None
 
@@ -34,21 +34,21 @@ class PseudoLabels:
     def targets(self) -> Targets:
         """The present targets of the whole unlabeled set."""
         if self._targets is None:
-            raise RuntimeError("the unlabeled set is trained on before it was labeled")
+            raise RuntimeError("the unlabeled set has no pseudo-labels yet; call relabel first")
         return self._targets
 
     @property
     def total_flips(self) -> int:
-        """How often targets changed so far, all together."""
+        """Total number of target changes so far."""
         return int(self.flips.sum()) if len(self.flips) else 0
 
     def at(self, places: Tensor) -> Targets:
-        """Return the targets of some rows of the unlabeled set."""
+        """Return the targets of some unlabeled rows, given by their indices in the unlabeled set."""
         labels, weight, _ = self.targets
         return Targets(labels[places], None if weight is None else weight[places], places)
 
     def relabel(self, places: Tensor | slice, new: Targets, scores: Tensor) -> None:
-        """Give rows of the unlabeled set new targets; keep the scores they came from, and count what changed."""
+        """Set the targets of some unlabeled rows and the scores they were computed from; count the changes."""
         if self._targets is None:
             self._targets = Targets(new.labels.clone(), None if new.weight is None else new.weight.clone())
             self.scores = scores.clone()
@@ -66,7 +66,7 @@ class PseudoLabels:
         self._targets = Targets(labels, weight)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what a checkpoint needs to restore them."""
+        """Return the tensors to save in a checkpoint."""
         tensors = {f"method.{name}": value for name, value in self.method_state.items()}
         if self._targets is not None:
             tensors |= {"unlabeled.scores": self.scores, "unlabeled.flips": self.flips, "unlabeled.fresh": self.fresh}
@@ -76,11 +76,11 @@ class PseudoLabels:
         return tensors
 
     def restore(self, saved: Checkpoint) -> None:
-        """Take over what a checkpoint holds of them."""
-        # the same dictionary, which the objective holds as well
+        """Restore the pseudo-labels from a checkpoint."""
+        # update the dictionary in place, because the objective holds it as well
         self.method_state.clear()
         self.method_state |= {name: value.to(self.device) for name, value in saved.under("method").items()}
         if targets := {name: value.to(self.device) for name, value in saved.under("targets").items()}:
             self._targets = Targets(targets["labels"], targets.get("weight"))
-            kept = {name: value.to(self.device) for name, value in saved.under("unlabeled").items()}
-            self.scores, self.flips, self.fresh = kept["scores"], kept["flips"], kept["fresh"]
+            stored = {name: value.to(self.device) for name, value in saved.under("unlabeled").items()}
+            self.scores, self.flips, self.fresh = stored["scores"], stored["flips"], stored["fresh"]

@@ -1,4 +1,4 @@
-"""Between a data set that is trained on and the ``split.csv`` of its run."""
+"""Convert a training dataset to the ``split.csv`` of its run and back: resume a run on the same images and labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DIGESTS: WeakKeyDictionary[Store, Digests] = WeakKeyDictionary()  # many runs o
 
 
 def split_of(dataset: Dataset) -> Split:
-    """Return which image is in which part, with the digests of all files, or of the pixels of arrays."""
+    """Return the split of a dataset: the part and digest of each image (of its file, or of its pixels in an array)."""
     parts = np.full(len(dataset.store), Part.OMITTED, np.int8)
     for part in (Part.LABELED, Part.UNLABELED, Part.HELD_OUT, Part.TEST, Part.APART):  # apart is also unlabeled
         parts[getattr(dataset, part.label)] = part
@@ -35,54 +35,57 @@ def split_of(dataset: Dataset) -> Split:
 
 
 def check_same_data(folder: RunFolder, dataset: Dataset) -> None:
-    """Raise if a run that is to be resumed was started on other data; name the first few images that differ."""
+    """Raise if the run to resume was started on other data; the message names the first images that differ."""
     if not has_split(folder.path):
-        return  # the checkpoint has a digest of the data, too
-    if found := differences(read_split(folder.path), split_of(dataset)):
+        return  # the fingerprint in the checkpoint is compared later
+    if changes := differences(read_split(folder.path), split_of(dataset)):
         raise TagspreadError(
-            f"the run in {folder.path} is of other data: {'; '.join(found)}. Resume with the data it was started on, "
-            "or start a new run in another folder."
+            f"the run in {folder.path} is of other data: {'; '.join(changes)}. Resume with the data that it was "
+            "started on, or start a new run in another folder."
         )
 
 
 def recorded_dataset(
     run: Path, images: str | Path | None, *, size: int, device: torch.device, cache: Path | None, watcher: Watcher
 ) -> Dataset:
-    """Return the data that a run was started on, from its ``split.csv``, before anything was held out or set apart.
+    """Load the data that a run was started on from its ``split.csv``, before anything was held out or set apart.
 
     Args:
-        run: the run's folder.
-        images: where the folder of images is now, if it is no longer where training found it.
-        size: height and width to bring images to.
-        device: where batches are wanted.
+        run: the run folder.
+        images: the folder of images, if it was moved.
+        size: height and width to resize images to.
+        device: device to return batches on.
         cache: folder for decoded images.
-        watcher: who is shown the progress.
+        watcher: shows the progress.
     """
     record = RunRecord.read(run)
     if not record.has_files:
-        raise TagspreadError(f"{run} was started from Python with its own data; resume it there, with resume=True.")
+        raise TagspreadError(
+            f"{run} was started from Python with arrays of images, which are not stored; resume it from Python with "
+            "the same arrays and resume=True."
+        )
     split, root = record.split, record.root(images)
     moved = Both("images=DIR", f"tagspread train DIR --resume {run}")
     if root is not None and not root.is_dir():
         raise TagspreadError(
-            f"the folder of images, {root}, is no longer there; say where it is now: @moved.", moved=moved
+            f"the folder of images, {root}, no longer exists; if it was moved, give the new one: @moved.", moved=moved
         )
     files = record.files(np.arange(len(split)), images)
     store, broken = open_store(files, size, device, cache=cache, progress=watcher.decoding)
     if len(broken) == len(files):
         raise TagspreadError(
             f"none of the {len(files):,} images of {run} can be read (the first is {files[0]}: {broken[0].reason}); "
-            "say where they are now: @moved.",
+            "if they were moved, give the new folder: @moved.",
             moved=moved,
         )
     counts = ", ".join(f"{len(rows):,} {part.label}" for part in Part if len(rows := split.rows(part)))
-    watcher.note(f"images and labels are those of {run / SPLIT}: {counts}")
-    unreadable = [one.index for one in broken]  # those that could be read before are named when splits are compared
+    watcher.note(f"images and labels as recorded in {run / SPLIT}: {counts}")
+    unreadable = [image.index for image in broken]  # check_same_data names those that could be read before
     return Dataset(
         store,
         split.y,
         split.classes,
-        # of which training holds out, and sets apart, the same ones again
+        # training holds out, and sets apart, the same rows again
         labeled=np.setdiff1d(split.rows(Part.LABELED, Part.HELD_OUT, Part.APART), unreadable),
         unlabeled=np.setdiff1d(split.rows(Part.UNLABELED), unreadable),
         test=np.setdiff1d(split.rows(Part.TEST), unreadable),

@@ -1,18 +1,25 @@
-"""Which rows come next: an endless shuffled stream that is a pure function of how far it has been read.
+"""Sampling of labeled and unlabeled rows: an endless shuffled stream, which resumes from its position.
 
-Each pass over the rows is a new permutation, and a batch may reach into the next pass: no row is favored, no batch is
-short, and resuming needs one number.
+Each pass over the rows is a new permutation, and a batch may continue into the next pass. All rows are therefore
+equally frequent, all batches are full, and the position is all that a resumed run needs to know.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-LABELED, UNLABELED = 0, 1  # streams differ even where seed and size agree
+LABELED, UNLABELED = 0, 1  # stream numbers, so that streams of the same seed and size differ
 
 
 def stream(rows: np.ndarray, start: int, count: int, seed: int, which: int) -> np.ndarray:
-    """Return ``count`` rows from position ``start`` of the endless stream.
+    """Return ``count`` rows from position ``start`` of an endless shuffled stream.
+
+    Args:
+        rows: the rows to shuffle.
+        start: number of rows that were read before.
+        count: number of rows to return.
+        seed: seed of the permutations.
+        which: ``LABELED`` or ``UNLABELED``.
 
     >>> together = stream(np.arange(5), 0, 12, seed=0, which=UNLABELED)
     >>> parts = [stream(np.arange(5), at, 4, seed=0, which=UNLABELED) for at in (0, 4, 8)]

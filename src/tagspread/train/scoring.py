@@ -1,4 +1,4 @@
-"""What a network says about many items: logits in float32, in inference mode, a large batch at a time."""
+"""Score images with a network: float32 logits, computed in inference mode in large batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tagspread.data.images.store import Store, prefetch
 
 
 def resolve_precision(device: torch.device, precision: str) -> str:
-    """Return what ``"auto"`` means on a device: bf16 on GPUs that have it themselves, where others would imitate it."""
+    """Return the precision that ``"auto"`` means on a device: bf16 on GPUs with native support, otherwise fp32."""
     if precision != "auto":
         return precision
     native = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -21,7 +21,7 @@ def resolve_precision(device: torch.device, precision: str) -> str:
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    """Return bfloat16 autocast where it is wanted and the device has it."""
+    """Return a bfloat16 autocast context, or a null context for fp32."""
     if resolve_precision(device, precision) == "fp32":
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
@@ -38,10 +38,16 @@ def score(
     precision: str = "auto",
     flips: bool = False,
 ) -> Tensor:
-    """Return the outputs for ``rows``, one line each; with ``flips`` the mean over a image and its mirror image.
+    """Compute the network's outputs for some rows of the store, without augmentation.
 
-    The view is the plain one: the same item gets the same score every time. ``batch`` items at a time; as many as suit
-    the device if not given.
+    Args:
+        network: the network; put into evaluation mode.
+        store: the images.
+        rows: rows of the store.
+        device: device of the network.
+        batch: batch size; chosen for the device if not given.
+        precision: ``"auto"``, ``"bf16"`` or ``"fp32"``.
+        flips: return the mean over each image and its mirror image.
     """
     batch = batch or store.modality.suitable_batch(device)
     if isinstance(network, nn.Module):

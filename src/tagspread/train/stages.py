@@ -1,4 +1,4 @@
-"""The stretches of a run, and how large its batches are."""
+"""Training stages (warm-up and main stage) and their numbers of labeled and unlabeled rows per batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tagspread.train.dataset import Dataset
 
 
 class Stage(NamedTuple):
-    """A stretch of epochs with one optimizer: the warm-up, or the main part."""
+    """Consecutive epochs with one optimizer: the warm-up or the main stage."""
 
     name: str
     epochs: int
@@ -23,20 +23,20 @@ class Stage(NamedTuple):
 
     @property
     def uses_unlabeled(self) -> bool:
-        """Whether the unlabeled set takes part."""
+        """Whether the stage trains on the unlabeled set."""
         return self.batch_unlabeled > 0
 
     @property
     def batch(self) -> int:
-        """Images in one step."""
+        """Number of images in one step."""
         return self.batch_labeled + self.batch_unlabeled
 
 
 def plan_stages(dataset: Dataset, config: TrainConfig, method: Method) -> tuple[Stage, ...]:
-    """Return the stages with their batch sizes; a labeled-only method ends after the warm-up, if there is one.
+    """Return the stages with their batch sizes. A labeled-only method ends after the warm-up, if there is one.
 
-    The released code knows batch sizes for four labeled shares p only; these formulas give them and all others:
-    320 p in the warm-up, and 1.25 p of the mixed batch labeled. No batch is larger than what there is.
+    The released code defines batch sizes for four labeled shares p. These formulas reproduce them and extend them to
+    all p: 320 p in the warm-up; 1.25 p of the mixed batch is labeled. No batch is larger than its set.
     """
     n, m = len(dataset.labeled), len(dataset.unlabeled)
     share = n / (n + m)
@@ -51,36 +51,42 @@ def plan_stages(dataset: Dataset, config: TrainConfig, method: Method) -> tuple[
             raise TagspreadError(
                 f"batch is {config.batch}; a step takes labeled and unlabeled images: give at least 2."
             )
-        known = min(config.batch_labeled or max(1, round(1.25 * share * config.batch)), n, config.batch - 1)
-        fill = min(config.batch - known, m)
-        stages.append(Stage("main", config.epochs, -(-m // fill), known, fill, config.cutout > 0, length))
+        batch_labeled = min(config.batch_labeled or max(1, round(1.25 * share * config.batch)), n, config.batch - 1)
+        batch_unlabeled = min(config.batch - batch_labeled, m)
+        steps = -(-m // batch_unlabeled)
+        stages.append(
+            Stage("main", config.epochs, steps, batch_labeled, batch_unlabeled, config.cutout > 0, length),
+        )
     elif config.epochs and not stages:
         batch = min(config.batch, n)
         stages.append(Stage("main", config.epochs, -(-n // batch), batch, 0, config.cutout > 0, length))
     if not stages and config.mode != "head":
-        raise TagspreadError("warmup_epochs and epochs leave nothing to train; give at least one epoch.")
+        raise TagspreadError(
+            f"warmup_epochs is {config.warmup_epochs} and epochs is {config.epochs}, so there is nothing to train; "
+            "give at least one epoch."
+        )
     return tuple(stages)
 
 
 def size_notes(dataset: Dataset, config: TrainConfig) -> list[str]:
-    """Return what a person should know about sizes that were asked for and cannot be had."""
+    """Return notes for the user about batch sizes that are reduced to the size of the dataset."""
     n, m = len(dataset.labeled), len(dataset.unlabeled)
-    asked = {"warmup_batch": (config.warmup_batch, n), "batch_labeled": (config.batch_labeled, n)}
+    sizes = {"warmup_batch": config.warmup_batch, "batch_labeled": config.batch_labeled}
     return [
-        f"{name} is {value} but there are {most:,} labeled images; it is cut down to that."
-        for name, (value, most) in asked.items()
-        if value is not None and value > most
+        f"{name} is {size} but there are {n:,} labeled images; it is reduced to {n:,}."
+        for name, size in sizes.items()
+        if size is not None and size > n
     ] + (
-        [f"batch is {config.batch} but the unlabeled set has {m:,} images; it is cut down."]
+        [f"batch is {config.batch} but the unlabeled set has {m:,} images; it is reduced."]
         if 0 < m < config.batch // 2
         else []
     )
 
 
 def network_after(last_stage: str, config: TrainConfig) -> str:
-    """Return which network a run ends with, ``ema`` or ``raw``, if none was selected.
+    """Return which network a run predicts with, ``"ema"`` or ``"raw"``, unless ``selection`` chose one.
 
-    One that ends with its warm-up ends with the network that a warm-up hands on: after its few steps the paper's
-    average, with a decay of 0.9997, still is for the most part the untrained head it started from.
+    A run that ends with its warm-up uses the network that the main stage would start from (``warm_start_from``). After
+    so few steps the paper's average, with a decay of 0.9997, would still consist mostly of the untrained head.
     """
     return config.warm_start_from if last_stage == "warmup" else "ema"

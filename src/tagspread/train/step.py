@@ -1,7 +1,7 @@
-"""One step of the student: forward, loss, backward, update.
+"""One training step of the student: forward, loss, backward, optimizer update; on GPUs as a CUDA graph.
 
-At small batches a GPU waits for Python to launch a thousand kernels per step. Captured once as a CUDA graph, forward
-and backward are one launch; the optimizer stays outside, so that its learning rate and momentum are ordinary numbers.
+With small batches, a GPU waits for Python to launch a thousand kernels per step. Captured once as a CUDA graph, forward
+and backward are one launch. The optimizer is not captured, because the schedule changes its learning rate and momentum.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ LossOf = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class Step:
-    """Calling it with a batch trains the student on it and returns the loss, still on the device."""
+    """Training step: calling it with a batch trains the student and returns the loss, still on the device.
+
+    Args:
+        student: the network to train.
+        optimizer: its optimizer.
+        loss_of: computes the loss from logits, labels, weights and places.
+        precision: ``"auto"``, ``"bf16"`` or ``"fp32"``.
+        graphs: capture forward and backward as a CUDA graph.
+        touched: tensors that the loss may change in place.
+    """
 
     def __init__(
         self,
@@ -31,18 +40,18 @@ class Step:
     ) -> None:
         self.student, self.optimizer, self.loss_of, self.precision = student, optimizer, loss_of, precision
         self.graphs, self.optimizers = graphs, [optimizer]
-        self._touched = list(touched)  # what the loss may change in place
+        self._touched = list(touched)
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, images: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
         """Train on one batch; return its loss."""
         batch = (images, labels, weight, places)
         if self.graphs and self._graph is None:
-            with torch.cuda.device(images.device):  # streams belong to the current one
+            with torch.cuda.device(images.device):  # streams are created on the current device
                 self.graphs = self._capture(*batch)
         if self._graph is not None:
-            for held, given in zip(self._inputs, batch, strict=True):
-                held.copy_(given, non_blocking=True)
+            for static_input, value in zip(self._inputs, batch, strict=True):
+                static_input.copy_(value, non_blocking=True)
             self._graph.replay()
             loss = self._loss.clone()
         else:
@@ -59,24 +68,24 @@ class Step:
         return loss.detach()
 
     def _capture(self, *batch: Tensor) -> bool:
-        """Record forward and backward on memory of their own; the student is left as it was found.
+        """Capture forward and backward as a CUDA graph with its own memory, without changing the student.
 
-        Return False for a network that cannot be recorded, such as one whose control flow depends on its values.
+        Return False for a network that cannot be captured, such as one whose control flow depends on its values.
         """
-        self._inputs = [given.clone() for given in batch]
+        self._inputs = [value.clone() for value in batch]
         changing = [*self.student.buffers(), *self._touched]
         before = [value.clone() for value in changing]
         graph = torch.cuda.CUDAGraph()
         try:
-            aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            aside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(aside):  # libraries choose their algorithms before anything is recorded
+            side_stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            side_stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side_stream):  # warm up, so that libraries choose their algorithms before capture
                 for _ in range(3):
                     self.optimizer.zero_grad()
                     self._forward_backward(*self._inputs)
-            torch.cuda.current_stream().wait_stream(aside)
-            self.optimizer.zero_grad()  # gradients are made anew inside, where every replay will find them
-            # thread_local: meanwhile another thread may bring the next images from the disk
+            torch.cuda.current_stream().wait_stream(side_stream)
+            self.optimizer.zero_grad()  # gradients are allocated during capture, in the memory of the graph
+            # thread_local: another thread may load the next images meanwhile
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self._loss = self._forward_backward(*self._inputs)
         except torch.OutOfMemoryError:
@@ -85,7 +94,7 @@ class Step:
             return False
         finally:
             with torch.no_grad():
-                for changed, value in zip(changing, before, strict=True):
-                    changed.copy_(value)
+                for tensor, value in zip(changing, before, strict=True):
+                    tensor.copy_(value)
         self._graph = graph
         return True

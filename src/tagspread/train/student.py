@@ -1,4 +1,4 @@
-"""The student and its teacher: the network that is trained, its moving average, and how a step is made."""
+"""Student and teacher: the trained network, its moving average (EMA), optimizer and learning rate schedule."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tagspread.train.step import Step
 
 
 class Student:
-    """The network in training.
+    """The network that is trained, with its teacher and optimizer.
 
     Attributes:
         network: the network.
-        objective: what its steps minimize.
-        ema: its moving average, whose ``model`` is the teacher.
-        schedules: of the learning rate; none where the method makes its own steps.
-        in_stage: whether a stage has begun, so that there are an optimizer and a schedule.
+        objective: the loss to minimize.
+        ema: the moving average of the network; its ``model`` is the teacher.
+        schedules: learning rate schedules; empty if the method has its own training step.
+        in_stage: whether a stage has started, so that optimizer and schedule exist.
     """
 
     def __init__(self, experiment: Experiment, objective: Objective) -> None:
@@ -44,20 +44,20 @@ class Student:
 
     @property
     def networks(self) -> dict[str, nn.Module]:
-        """Student and teacher, as log and metrics name them."""
+        """Student and teacher by their names in log and metrics."""
         return {"raw": self.network, "ema": self.teacher}
 
     def become_teacher(self) -> None:
-        """Take over the weights of the teacher."""
+        """Load the teacher's weights into the student."""
         self.network.load_state_dict(self.teacher.state_dict())
 
     def begin_stage(self, stage: Stage) -> None:
-        """Start a stage: new optimizer and schedule, and the teacher begins from the student."""
+        """Start a stage: new optimizer and schedule; the teacher restarts from the student."""
         self.ema.restart()
         self._make_step(stage)
 
     def end_stage(self) -> None:
-        """Let the next stage begin with an optimizer of its own."""
+        """End a stage, so that the next one starts with a new optimizer."""
         self.in_stage = False
 
     def train_mode(self) -> None:
@@ -65,7 +65,7 @@ class Student:
         train_mode(self.network, self._config.batch_norm)
 
     def step(self, images: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
-        """Train on one batch, labeled rows first; the schedule and the teacher follow. Return the loss."""
+        """Train on one batch (labeled rows first), then update schedule and teacher; return the loss."""
         loss = self._step(images, labels, weight, places)
         for schedule in self.schedules:
             schedule.step()
@@ -73,7 +73,7 @@ class Student:
         return loss
 
     def _make_step(self, stage: Stage) -> None:
-        """Make the optimizer, its schedule, and the step that uses them, or take the method's own."""
+        """Create optimizer, schedule and training step, or use the method's own step."""
         self.in_stage = True
         self.train_mode()
         self.schedules = []
@@ -93,7 +93,7 @@ class Student:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that a checkpoint needs to restore both networks and the optimizer."""
+        """Return the tensors of both networks and the optimizers, to save in a checkpoint."""
         tensors = {f"student.{name}": value for name, value in self.network.state_dict().items()}
         tensors |= {f"ema.{name}": value for name, value in self.teacher.state_dict().items()}
         for i, optimizer in enumerate(self._optimizers):
@@ -101,7 +101,7 @@ class Student:
         return tensors
 
     def facts(self) -> dict[str, Any]:
-        """Return what else a checkpoint needs, as plain values."""
+        """Return the plain values to save in a checkpoint."""
         return {
             "in_stage": self.in_stage,
             "ema_steps": self.ema.steps,
@@ -110,7 +110,7 @@ class Student:
         }
 
     def restore(self, saved: Checkpoint, stage: Stage | None) -> None:
-        """Take over what a checkpoint holds of it, made in ``stage``."""
+        """Restore networks, optimizer and schedule from a checkpoint that was saved in ``stage``."""
         facts = saved.facts["student"]
         self.restore_networks(saved)
         self.ema.steps = facts["ema_steps"]
@@ -123,7 +123,7 @@ class Student:
             schedule.load_state_dict(values)
 
     def restore_networks(self, saved: Checkpoint) -> None:
-        """Take over both networks from a checkpoint, and nothing else."""
+        """Restore only the two networks from a checkpoint."""
         self.network.load_state_dict(saved.under("student"))
         self.teacher.load_state_dict(saved.under("ema"))
 

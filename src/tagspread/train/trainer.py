@@ -1,4 +1,4 @@
-"""One run from start to finish: build the experiment, train, and leave a folder that tells what was done."""
+"""Train a run from start to finish, or resume it: build the experiment, train, and write the run folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tagspread.run.split import has_split, write_split
 from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
 from tagspread.train.experiment import Experiment
-from tagspread.train.features import FeatureExtractor, on_features, whole_model
+from tagspread.train.features import FeatureExtractor, full_state, on_features
 from tagspread.train.finalize import finalize
 from tagspread.train.gain import LABELED_ONLY
 from tagspread.train.head import HeadData, fit_head
@@ -34,24 +34,30 @@ from tagspread.train.preflight import SeededBackbone, prepare
 from tagspread.train.record import check_same_data, split_of
 from tagspread.train.training import Training
 
-ALREADY = "{} is already finished; nothing was changed."
+ALREADY_FINISHED = "{} is already finished; nothing was changed."
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its folder, its figures, and one line per epoch."""
+    """A finished run.
+
+    Attributes:
+        path: the run folder.
+        metrics: the contents of ``metrics.json``, such as the mAP on the test images.
+        log: one entry per epoch.
+    """
 
     path: Path
     metrics: dict[str, Any]
     log: list[dict[str, Any]]
 
     def __fspath__(self) -> str:
-        """Let a run stand for its folder: ``ts.load(run)``."""
+        """Return the path of the run folder, so that ``ts.load(run)`` works."""
         return str(self.path)
 
 
 def finished_run(path: str | Path) -> Run | None:
-    """Return the run in a folder, if it was finished and nothing of it is missing or damaged; else None."""
+    """Return the run in a folder; return None if it is not finished, or if files are missing or damaged."""
     folder = RunFolder(path)
     if not is_whole(path):
         return None
@@ -68,7 +74,7 @@ def choose_device(name: str = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError:  # torch would list every kind of device there is
+    except RuntimeError:  # PyTorch's message lists all device types
         raise TagspreadError(f"device {name!r} cannot be used; give auto, cpu or cuda.") from None
     try:
         torch.zeros(1, device=device).item()
@@ -80,17 +86,17 @@ def choose_device(name: str = "auto") -> torch.device:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run does with its folder and with what is there already.
+    """Options about the run folder and its files.
 
     Attributes:
-        overwrite: replace a run that is there.
-        resume: continue the run that is there, which must be of the same data and settings.
-        keep_better: let the model that labels alone made be the run's, if it is better on what was kept from training.
+        overwrite: replace the run in the folder.
+        resume: resume the run in the folder, which must be of the same data and settings.
+        keep_better: use the labeled-only model if it is better on the held-out or test images.
         tensorboard: also write the metrics of each epoch for TensorBoard.
-        cache: where features are kept, if the head alone is trained; the run's folder if not given.
-        after: folder of a finished labeled-only run of the same data and settings, whose end is taken for the end of
-            the warm-up, so that several methods share one.
-        about: where the data came from, kept in config.json.
+        cache: folder for features, if only the head is trained; the run folder if not given.
+        after: folder of a finished labeled-only run of the same data and settings, to start from its end in place of a
+            warm-up, so that several methods share one warm-up.
+        about: where the data came from, recorded in ``config.json``.
     """
 
     overwrite: bool = False
@@ -112,39 +118,38 @@ def run_training(
     watcher: Watcher | None = None,
     backbone: SeededBackbone | None = None,
 ) -> Run:
-    """Train on ``dataset`` as ``config`` says and leave everything in the folder ``out``.
+    """Train on a dataset with the given settings, and write the run into the folder ``out``.
 
     Args:
-        dataset: what is to be learned.
-        config: how.
-        out: the run's folder; one that holds another run is refused unless the options say ``overwrite`` or
-            ``resume``.
-        options: what to do with the folder.
-        device: where; the GPU if there is one.
-        watcher: who is shown the progress.
-        backbone: the network below the head, if it was built already (:func:`seeded_backbone`).
+        dataset: the data to train on.
+        config: the settings.
+        out: the run folder; if it holds another run, ``overwrite`` or ``resume`` is needed.
+        options: options about the run folder.
+        device: the device to train on; the GPU if there is one.
+        watcher: shows the progress.
+        backbone: the network without its head, if it was built already (:func:`seeded_backbone`).
     """
     device, watcher, folder = device or choose_device(), watcher or Watcher(), RunFolder(out)
     options = options or RunOptions()
     if options.resume:
         folder.check_resumable()
     if options.resume and folder.is_run and not folder.checkpoint.exists():
-        options = replace(options, resume=False, overwrite=True)  # stopped before there was anything to continue
+        options = replace(options, resume=False, overwrite=True)  # stopped before the first checkpoint
     try:
         experiment = prepare(dataset, config, device, backbone=backbone, resume=options.resume)
         if options.tensorboard:
             _tensorboard_class()
-        # a folder that is no run is refused below, and nothing is left there
-        alone = folder.locked() if folder.is_run or not options.resume else nullcontext()
-        with alone, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            experiment.seed()  # the caller's random numbers are the caller's
+        # a folder without a run to resume is refused below; locking it would leave files there
+        lock = folder.locked() if folder.is_run or not options.resume else nullcontext()
+        with lock, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            experiment.seed()  # within fork_rng, so that the caller's random state does not change
             return _run(experiment, folder, options, watcher)
     except (torch.OutOfMemoryError, MemoryError):
         raise _out_of_memory(device, config) from None
     except KeyboardInterrupt as stop:
         if isinstance(stop, Interrupted) or not folder.is_run or folder.keeps_old_run:
             raise
-        raise Interrupted(str(folder.path)) from None  # before the first step, or at once: resuming works all the same
+        raise Interrupted(str(folder.path)) from None  # interrupted before the first step; the run can be resumed
     finally:
         watcher.close()
 
@@ -163,17 +168,18 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
         for note in experiment.notes:
             watcher.note(f"note: {note}")
 
-    learned, views = on_features(experiment, options.cache or folder.path, watcher)
-    training = Training(learned, folder.checkpoint)
+    # with a frozen network, the head alone is trained, on features
+    student_experiment, views = on_features(experiment, options.cache or folder.path, watcher)
+    training = Training(student_experiment, folder.checkpoint)
     recorder = RunRecorder(folder, network, training, options.tensorboard)
     if options.resume:
         training.resume()
-        if not has_split(folder.path):  # the checkpoint is of these data, as has just been found
+        if not has_split(folder.path):  # resume() has checked that the checkpoint is of the same data
             write_split(folder, split_of(experiment.dataset))
-        if (done := finished_run(folder.path)) is not None:
+        if (finished := finished_run(folder.path)) is not None:
             folder.forget_previous()
-            watcher.note(ALREADY.format(folder.path))
-            return done
+            watcher.note(ALREADY_FINISHED.format(folder.path))
+            return finished
         keep_better = options.keep_better or RunConfig.read(folder.path).keep_better
     else:
         keep_better = options.keep_better
@@ -195,7 +201,7 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
 
 
 class RunRecorder:
-    """Writes into the run's folder what training hands on: the log, and the model that labels alone made."""
+    """Writes the log and the labeled-only model into the run folder."""
 
     def __init__(self, folder: RunFolder, network: nn.Module, training: Training, tensorboard: bool) -> None:
         self._folder, self._network, self._training = folder, network, training
@@ -203,11 +209,11 @@ class RunRecorder:
         self._writer: Any = None
 
     def labeled_only(self) -> None:
-        """Keep the student as labels alone have made it."""
-        self._folder.write_model(LABELED_ONLY, whole_model(self._network, self._training.student.network))
+        """Save the student as the labeled-only model."""
+        self._folder.write_model(LABELED_ONLY, full_state(self._network, self._training.student.network))
 
     def epoch(self) -> None:
-        """Write the log, and the numbers of its last line for TensorBoard if that is wanted."""
+        """Write the log; with TensorBoard, also the metrics of its last entry."""
         log = self._training.history.log
         self._folder.write_log(log)
         if self._tensorboard:
@@ -219,7 +225,7 @@ class RunRecorder:
 
 
 def _fit_first_head(training: Training, recorder: RunRecorder, watcher: Watcher) -> None:
-    """Fit the head that training starts from, on features that are not kept: training changes the network."""
+    """Fit the head that training starts from; its features are not cached, because training changes the network."""
     began, experiment = time.perf_counter(), training.experiment
     config, dataset, method = experiment.config, experiment.dataset, experiment.method
     weight = 1.0 if config.unlabeled_weight is None else config.unlabeled_weight
@@ -236,7 +242,7 @@ def _fit_first_head(training: Training, recorder: RunRecorder, watcher: Watcher)
 def _out_of_memory(device: torch.device, config: TrainConfig) -> TagspreadError:
     return TagspreadError(
         f"out of memory on {device}. Lower batch (now {config.batch}), score_batch "
-        f"({config.score_batch or 'what suits the device'}) or image_size ({config.image_size}); images can stay on "
+        f"({config.score_batch or 'chosen for the device'}) or image_size ({config.image_size}), or keep images on "
         "disk with @cache.",
         cache=Blank("DIR"),
     )
@@ -247,7 +253,7 @@ def _tensorboard_class() -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise TagspreadError(
-            "TensorBoard is not installed; pip install 'tagspread[tensorboard]', or leave it out."
+            "TensorBoard is not installed; run pip install 'tagspread[tensorboard]', or omit the option."
         ) from None
     return SummaryWriter
 

@@ -1,4 +1,4 @@
-"""A training and its checkpoint: the parts that change are saved together and restored together."""
+"""Training state: student, pseudo-labels and history, saved to a checkpoint and restored to resume a run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tagspread.train.student import Student
 
 
 class Training:
-    """An experiment under way.
+    """The state of an experiment while it is trained.
 
     Attributes:
-        experiment: what is trained, and how.
+        experiment: data, settings, method and network.
         student: the network, its teacher and its optimizer.
-        pseudo_labels: what the unlabeled set is trained on.
+        pseudo_labels: targets of the unlabeled set.
         history: counters, log and best weights.
-        file: the checkpoint.
+        file: file of the checkpoint.
     """
 
     def __init__(self, experiment: Experiment, file: Path) -> None:
@@ -36,7 +36,7 @@ class Training:
         objective = Objective.from_config(config, method, self.pseudo_labels.method_state)
         self.student = Student(experiment, objective)
         self.history = History(experiment.stages, config.evaluate_every, config.selection)
-        self._fingerprint = experiment.dataset.fingerprint()  # once: it reads every image that is in memory
+        self._fingerprint = experiment.dataset.fingerprint()  # computed once, because it reads all images in memory
 
     def save(self) -> None:
         """Write the checkpoint."""
@@ -55,7 +55,7 @@ class Training:
         save_checkpoint(self.file, tensors, facts)
 
     def resume(self) -> None:
-        """Continue from the checkpoint, which must be of the same data and settings."""
+        """Restore the state from the checkpoint, which must be of the same data and settings."""
         saved = load_checkpoint(self.file)
         chosen = settings_chosen_by_run(self.experiment.config)
         self._check(saved, ignoring=chosen)
@@ -67,15 +67,15 @@ class Training:
         restore_random(saved, self.experiment.device)
 
     def start_after(self, file: Path) -> None:
-        """Start where another run's warm-up ended: same data, and same settings until there."""
+        """Start from the end of another run's warm-up, with the same data and the same settings of the warm-up."""
         saved = load_checkpoint(file)
         self._check(saved, ignoring=ONLY_WITH_UNLABELED)
         warmup, method = self.experiment.stages[0], self.experiment.method
         finished = saved.facts["history"]["epoch"] == warmup.epochs
         if warmup.uses_unlabeled or not finished or not method.shares_warmup:
             raise TagspreadError(
-                f"{type(method).__name__} cannot start after the run of {self.file.parent}: it takes a run that "
-                f"has just finished a warm-up of {warmup.epochs} epochs, and a method that shares it."
+                f"{type(method).__name__} cannot start from the run of {file.parent}; give a run that ended with its "
+                f"warm-up of {warmup.epochs} epochs, and a method that shares its warm-up with others."
             )
         self.student.restore_networks(saved)
         self.history.start_after(saved)
