@@ -86,7 +86,7 @@ def test_arrays(tmp_path, kind, number):
         ({"names": [1, 2, 3]}, "a list of names is expected"),
         (
             {"names": ["a.jpg", "../b.jpg", "c.jpg"]},
-            "formatted_train_images.npy line 2 names '../b.jpg', which leads out",
+            "formatted_train_images.npy line 2 names '../b.jpg', which is outside",
         ),
     ],
 )
@@ -118,7 +118,7 @@ def test_arrays_that_do_not_fit_their_surroundings(tmp_path):
         ({"truth": {}}, "TrainTestLabels holds nothing for Train"),
         ({"names": []}, r"TrainImagelist\.txt holds nothing"),
         ({"names": ["a.jpg", "", "b.jpg"]}, r"TrainImagelist\.txt line 2 names no image"),
-        ({"names": ["a.jpg", "..\\b.jpg", "b.jpg"]}, r"line 2 names '\.\./b\.jpg', which leads out"),
+        ({"names": ["a.jpg", "..\\b.jpg", "b.jpg"]}, r"line 2 names '\.\./b\.jpg', which is outside"),
     ],
 )
 def test_bad_files(tmp_path, options, words):

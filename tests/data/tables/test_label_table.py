@@ -109,7 +109,12 @@ def test_select(tmp_path):
     assert isinstance(read.paths, Paths)
     assert tuple(read.paths) == (Path("top/c"), Path("top/b"))
     assert (read.y.tolist(), read.unlisted) == ([[1, 1], [0, 1]], 0)
-    for rows, words in [([3], "from 3 to 3, but there are 3"), ([-4], "from -4"), ([0.5], "float64"), ([True], "bool")]:
+    for rows, words in [
+        ([3], "from 3 to 3, but the table has 3 rows"),
+        ([-4], "from -4"),
+        ([0.5], "float64"),
+        ([True], "bool"),
+    ]:
         with pytest.raises(TagspreadError, match=words):
             whole.select(rows)
 
@@ -125,7 +130,7 @@ def test_merge():
     assert one.merge(one) == one
     assert table({"a": [1, -1]}).merge(table({"a": [-1, 0]})) == table({"a": [1, 0]})
     with pytest.raises(
-        TagspreadError, match=r"b: 'sand' is 1 in one table and 0 in the other \(1 such labels in all\)"
+        TagspreadError, match=r"b: 'sand' is 1 in one table and 0 in the other \(1 conflicting labels in total\)"
     ):
         one.merge(table({"c": [1, 1], "b": [-1, 0]}))
     twice = LabelTable([Path("x"), Path("y"), Path("x")], ("sea", "sand"), np.zeros((3, 2)))
@@ -195,12 +200,12 @@ def test_frames():
     assert found.paths[0] == Path("top/a.jpg")
     assert found.to_frame().isna().sum().to_dict() == {"image": 0, "x": 1, "7": 1, "z": 1}
     cases: list[tuple[Any, dict[str, Any], str]] = [
-        (frame, {"ignore": ["size"], "images": "top"}, "frame row 1 names '/b.jpg', which leads out"),
-        (frame, {}, "and also 'size'"),
+        (frame, {"ignore": ["size"], "images": "top"}, "frame row 1 names '/b.jpg', which is outside"),
+        (frame, {}, "but also the columns 'size'"),
         (wide.assign(x=[2, float("inf")]), {}, "frame row 0, column 'x' holds '2'"),
         (wide.iloc[:0], {}, "frame has no rows"),
-        (wide[["path"]], {}, "frame has 1 columns"),
-        (pd.concat([wide, wide]), {}, "frame row 2 names a.jpg again, after row 0"),
+        (wide[["path"]], {}, "frame has 1 column; it needs"),
+        (pd.concat([wide, wide]), {}, "frame row 2 repeats a.jpg of row 0; give each image one row"),
     ]
     for bad, options, words in cases:
         with pytest.raises(TagspreadError, match=words):
