@@ -151,8 +151,8 @@ def test_what_cannot_be_done_is_named():
     y = np.eye(6, dtype=int).repeat(2, axis=0)  # two rows of each class, but only two rows to test on
     split = stratified_split(y, [10 / 12, 2 / 12])
     assert len(split.notes) == 4
-    assert all("has 2 labeled images, but none in test: other tags need the rows there" in n for n in split.notes)
-    assert "class 1 has no labeled image: no part can have one" in stratified_split([[1, -1]] * 3, [1]).notes
+    assert all("has 2 labeled images, but none in test, where other tags need the rows" in n for n in split.notes)
+    assert "class 1 has no labeled image, so it is in no part" in stratified_split([[1, -1]] * 3, [1]).notes
     assert stratified_split(y, [0.99, 0.005, 0.005]).notes[0] == "part 3 stays empty: 0.005 of 12 rows is less than one"
 
 

@@ -286,7 +286,7 @@ def test_a_folder_without_images_gives_exit_code_1(tmp_path):
 
 
 def test_no_folder(tmp_path):
-    with pytest.raises(TagspreadError, match="is no folder"):
+    with pytest.raises(TagspreadError, match="is not a folder"):
         check_dataset(tmp_path / "none", None)
 
 

@@ -33,5 +33,6 @@ def test_it_is_read_from_a_folder_known_by_signs_or_drawn(dataset, tmp_path):
     assert (dataset.read is None) != (dataset.draw is None)
     assert bool(dataset.signs) == (dataset.read is not None)
     if dataset.read is not None:
-        with pytest.raises(TagspreadError, match=f"is no folder of {dataset.name}, as it has no {dataset.signs[0]}"):
+        words = f"is not a {dataset.name} folder because it has no {dataset.signs[0]}"
+        with pytest.raises(TagspreadError, match=words):
             dataset.load(tmp_path, 0)

@@ -60,7 +60,7 @@ def test_a_class_with_other_images(tmp_path, name, change):
 def test_a_malformed_line(tmp_path, line):
     file = write(tmp_path) / "ImageSets/Main/person_train.txt"
     file.write_text(f"2008_000008  1\n{line}\n2007_000032  1\n")
-    with pytest.raises(TagspreadError, match=r"person_train\.txt line 2 is '.*'; a image's name and 1, 0 or -1"):
+    with pytest.raises(TagspreadError, match=r"person_train\.txt line 2 is '.*'; it must be an image name and 1, 0"):
         read_voc(tmp_path, "train")
 
 
@@ -104,9 +104,9 @@ def test_the_real_voc2012():
     ("text", "words"),
     [
         (b"PK\x03\x04\xff\xfe\xff", r"cat_train\.txt cannot be read as text"),
-        (b"", "names no image"),
+        (b"", "names no images"),
         (b"a 1\na -1\n", r"cat_train\.txt line 2 contradicts an earlier line about 'a'"),
-        (b"../../secret 1\n", r"line 1 names '\.\./\.\./secret'; a plain name"),
+        (b"../../secret 1\n", r"line 1 names '\.\./\.\./secret'; it must be a plain file name"),
     ],
 )
 def test_files_that_are_not_what_they_should_be(tmp_path, text, words):

@@ -170,7 +170,7 @@ def damage(cache, kind):
         ("short", "has 100 bytes"),
         ("no data", "has 0 bytes"),
         ("no index", "but no tagspread-6.json"),
-        ("contradiction", "contradicts itself"),
+        ("contradiction", "is inconsistent"),
         ("other size", "7 x 7 pixels, not 6 x 6"),
         ("other version", "another version"),
         (b"", "is not the index"),

@@ -120,7 +120,7 @@ def test_wide_integers_and_floats(tmp_path):
     bytes_ = Image.fromarray(np.array([[0, 51.2], [255, 1.6]], np.float32))
     assert decode(saved(tmp_path / "bytes.tiff", bytes_), 2)[2].tolist() == [[0, 51], [255, 2]]
     for bad in (np.array([[70000]], np.int32), np.array([[-1]], np.int32), np.array([[np.nan]], np.float32)):
-        with pytest.raises(UnreadableImage, match="gray values go from"):
+        with pytest.raises(UnreadableImage, match="gray values range from"):
             decode(saved(tmp_path / "bad.tiff", Image.fromarray(bad)), 1)
 
 
@@ -215,8 +215,8 @@ def test_what_is_no_image_is_refused(tmp_path):
         "empty": "the file is empty",
         "text": "no image format",
         "folder": "a directory",
-        "drawing": "a drawing",
-        "pipe": "no ordinary file",
+        "drawing": "a vector drawing",
+        "pipe": "not a regular file",
         "bomb": "2500000000 pixels",
         "missing": "no such file",
         "null\0": "null",

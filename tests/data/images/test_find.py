@@ -57,7 +57,7 @@ def test_a_folder_called_like_a_image_and_an_empty_folder(tmp_path):
 @pytest.mark.parametrize("name", ["nowhere", "file.jpg"])
 def test_bad_input(tmp_path, name):
     write(tmp_path, "file.jpg")
-    with pytest.raises(TagspreadError, match=f"{name} is no folder; give the folder with the images"):
+    with pytest.raises(TagspreadError, match=f"{name} is not a folder; give the folder with the images"):
         find_images(tmp_path / name)
 
 

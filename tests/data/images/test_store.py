@@ -96,7 +96,7 @@ def test_no_room_and_no_cache(paths, monkeypatch):
     for part in ("7 images of 6 x 6 pixels", "756 bytes", "300 bytes", "cache=DIR", "image_size"):
         assert part in message
     monkeypatch.setattr(module, "usable_memory", lambda *_: int(0.6 * 10**9))
-    with pytest.raises(TagspreadError, match=r"need 1\.0 GB, but 0\.6 GB are to be had"):
+    with pytest.raises(TagspreadError, match=r"need 1\.0 GB, but only 0\.6 GB are available"):
         open_store(paths, 7000, "cpu")
 
 

@@ -153,8 +153,7 @@ class LongRows:
             raise TagspreadError(
                 f"{self._source.name}: no cell of tags contains the delimiter {self._delimiter!r}, but {len(cells):,} "
                 f"of the first {len(sample):,} contain {other!r}, such as {cells[0]!r}; give @delimiter, or @nothing "
-                "if "
-                "each cell is one tag.",
+                "if each cell is one tag.",
                 delimiter=other,
                 nothing=Both("delimiter=None", "--delimiter ''"),
             )
