@@ -74,7 +74,7 @@ def test_images_without_annotation(read):
 
 
 @pytest.mark.parametrize("options", [{"indent": 1}, {"separators": (",", ":")}, {"sort_keys": True}])
-def test_however_it_is_laid_out(read, options):
+def test_any_json_layout(read, options):
     assert read(json.dumps(index(), **options)) == read(index())
 
 
@@ -87,7 +87,7 @@ def test_outlines_at_either_end_of_an_entry(read, key):
 
 
 def change(**lists):
-    """Return an index with something appended to its lists."""
+    """Return an index with entries appended to its lists."""
     return {key: value + lists.get(key, []) if isinstance(value, list) else value for key, value in index().items()}
 
 

@@ -28,7 +28,7 @@ def write_arrays(top, names=NAMES, y=((0, 1), (1, 1), (0, 0)), split="train", **
 
 
 @pytest.mark.parametrize("end", ["\n", " \n", " \r\n"])
-def test_as_first_distributed(tmp_path, end):
+def test_original_distribution(tmp_path, end):
     write(tmp_path, end=end)
     write(tmp_path, "Test", NAMES[:1], {"airport": [1], "sky": [0]}, end)
     table = read_nus(tmp_path, "train")
@@ -52,7 +52,7 @@ def test_the_order_of_the_concepts(tmp_path, place):
         read_nus(tmp_path, "train")
 
 
-def test_where_images_are(tmp_path):
+def test_image_folder(tmp_path):
     write(tmp_path)
     (tmp_path / "Flickr").mkdir()
     assert read_nus(tmp_path, "train").paths[0] == tmp_path / "Flickr/actor/0001_2124494179.jpg"
@@ -96,7 +96,7 @@ def test_bad_arrays(tmp_path, options, words):
         read_nus(tmp_path, "train")
 
 
-def test_arrays_that_do_not_fit_their_surroundings(tmp_path):
+def test_arrays_that_do_not_match_other_files(tmp_path):
     write_arrays(tmp_path)
     (tmp_path / "Concepts81.txt").write_text("airport\n")
     with pytest.raises(TagspreadError, match=r"Concepts81\.txt has 1 names, but .* has 2 columns"):

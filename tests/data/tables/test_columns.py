@@ -48,7 +48,7 @@ def test_wrong_options(read, options, words):
         read(WIDE, **options)
 
 
-def test_nothing_left(read):
+def test_no_class_column_left(read):
     with pytest.raises(TagspreadError, match="has no column of 1, 0 and blanks"):
         read("file,by\na.jpg,me\n", ignore="all")
 
@@ -74,7 +74,7 @@ def test_parquet(tmp_path, monkeypatch):
         pd.DataFrame({"file": ["a.jpg", "b.jpg"], "tags": [np.array(["x", "y"]), None]}),
         pd.DataFrame({"file": ["a.jpg", "../b.jpg"], "x": [True, False]}),
     ]
-    monkeypatch.setattr(pd, "read_parquet", lambda _: frames.pop(0))  # pyarrow need not be there
+    monkeypatch.setattr(pd, "read_parquet", lambda _: frames.pop(0))  # works without pyarrow
     assert read_table(file, "").y.tolist() == [[1, 1], [0, 0]]
     with pytest.raises(TagspreadError, match=r"labels\.parquet row 1 names '\.\./b\.jpg'"):
         read_table(file, "")
@@ -88,7 +88,7 @@ def test_parquet(tmp_path, monkeypatch):
 
 
 def test_a_real_parquet_file(tmp_path):
-    """Lists of tags, text with a delimiter, and columns with gaps."""
+    """Read lists of tags, text with a delimiter, and columns with missing values."""
     names = ["a.jpg", "b.jpg"]
     for column, frame in {
         "lists": pd.DataFrame({"image": names, "tags": [["sea", "sand"], []]}),

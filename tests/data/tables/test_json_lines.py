@@ -57,7 +57,7 @@ def test_paths_are_relative_to_the_folder_of_a_metadata_file(tmp_path):
         for images in (tmp_path / "photos", file.parent):
             assert read_table(labels, images).paths == (file.with_name("a.jpg"),)
     assert read_table(file, tmp_path / "others").paths == (tmp_path / "others" / "a.jpg",)
-    other = file.rename(file.with_name("labels.jsonl"))  # only a metadata file belongs to the folder that it is in
+    other = file.rename(file.with_name("labels.jsonl"))  # only paths in a metadata file are relative to its folder
     assert read_table(other, tmp_path / "photos").paths == (tmp_path / "photos" / "a.jpg",)
 
 
@@ -79,7 +79,7 @@ def test_csv(read):
         ([{"file_name": "a.jpg", "tags": {"bbox": []}}], "line 1 holds {'bbox': []}; write a list of tags"),
         ([{"file_name": "a.jpg", "tags": [["x"]]}], "line 1 holds [['x']]"),
         ([{"file_name": "a.jpg", "text": "a beach"}], "line 1, column 'text' holds 'a beach'"),
-        ([{"file_name": "a.jpg", "text": "a beach", "tags": ["x"]}], "but also the columns 'text'"),
+        ([{"file_name": "a.jpg", "text": "a beach", "tags": ["x"]}], "and other columns: 'text'"),
         ([{"file_name": "a.jpg", "sea": 1}, {"file_name": "./a.jpg", "sea": 1}], "line 2 repeats"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Exports of Label Studio: as it writes them, and as they may be broken."""
+"""Label Studio exports: all formats, and damaged files."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ def images(tmp_path):
 
 
 def task(image, *answers, key="image", **more):
-    """A task as the JSON export has it: ``answers`` are lists of ticked tags, None for a skipped one."""
+    """Return a task of the JSON export: ``answers`` are lists of ticked tags, or None for a skipped annotation."""
     annotations = [
         {"id": 1, "was_cancelled": tags is None, "result": [result(tags)] if tags else []} for tags in answers
     ]
@@ -44,9 +44,9 @@ def as_dict(table, images):
 def test_json(tmp_path, images):
     tasks = [
         task("/data/local-files/?d=a%20b.jpg", ["sea", "sand"]),
-        task("/data/local-files/?d=photos/sub/a%20b.jpg", []),  # annotated: nothing is on it
-        task("https://example.com/images/c.jpg?x=1", ["sea"], None),  # the second was skipped
-        task("/data/upload/3/0a1b2c3d-d.jpg"),  # nobody looked
+        task("/data/local-files/?d=photos/sub/a%20b.jpg", []),  # annotated, without tags
+        task("https://example.com/images/c.jpg?x=1", ["sea"], None),  # the second annotation was skipped
+        task("/data/upload/3/0a1b2c3d-d.jpg"),  # no annotation
     ]
     table = read(tmp_path, tasks, images)
     assert table.classes == ("sand", "sea")

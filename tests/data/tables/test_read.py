@@ -50,7 +50,7 @@ def test_wide(read):
         lambda text: text.replace(b"a.jpg", b'"a.jpg"').replace(b"sea", b'"sea"').replace(b'"sea"|sand', b'"sea|sand"'),
     ],
 )
-def test_what_spreadsheets_make_of_it(read, text, change):
+def test_tables_saved_by_spreadsheets(read, text, change):
     plain, changed = read(text), read(change(text.encode()))
     assert (changed.paths, changed.classes) == (plain.paths, plain.classes)
     np.testing.assert_array_equal(changed.y, plain.y)
@@ -74,7 +74,7 @@ def test_quotes_delimiters_and_unicode(read):
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sets(st.text("abc é砂'\"|\n\r,;", min_size=1, max_size=4), max_size=4), min_size=1, max_size=5))
-def test_any_tags_come_back(tmp_path_factory, rows):
+def test_any_tags_round_trip(tmp_path_factory, rows):
     file = tmp_path_factory.mktemp("table") / "labels.csv"
     with file.open("w", newline="", encoding="utf-8") as opened:
         writer = csv.writer(opened)
@@ -160,7 +160,7 @@ def test_no_such_file(tmp_path):
         (b"file,tags\na.jpg,\0\0\n", "is a binary file, not a CSV file"),
         (
             "file,tags,width,author\na.jpg,x,640,me\n",
-            "but also the columns 'width', 'author'; omit these with ignore=['width'",
+            "and other columns: 'width', 'author'; omit these with ignore=['width'",
         ),
         ("file,sea,width,by\na.jpg,1,640,me\n", "line 2, column 'width' holds '640'; write 1, 0"),
         ("file,sea,width,by\na.jpg,1,640,me\n", "ignore=['width', 'by']"),
@@ -220,7 +220,7 @@ def test_separators(read, separator, text):
     same(read(text.replace(",", separator)), read(text))
 
 
-def test_separators_that_are_in_cells_as_well(read):
+def test_separators_inside_cells(read):
     assert read("file,a;b;c\nx.jpg,1\n").classes == ("a;b;c",)
     assert read("file;tags\nx.jpg;a, b|c\n").classes == ("a, b", "c")
     assert read('"fi\nle",tags\nx.jpg,"a;b|c"\n').classes == ("a;b", "c")
@@ -247,7 +247,7 @@ def test_other_suffixes(tmp_path):
         (["a;b", "b;c", "a"], ";"),
         (["a,b"], ","),
         (["sea sand", "sea gull", "sand gull", "gull sea"], " "),
-        (["b", "a", "a", "a; b", "a"], ";"),  # few lists, but of tags that stand alone elsewhere
+        (["b", "a", "a", "a; b", "a"], ";"),  # few lists, but their tags occur alone in other cells
     ],
 )
 def test_another_delimiter(read, cells, other):

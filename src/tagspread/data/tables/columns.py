@@ -44,7 +44,7 @@ def find_columns(header: Sequence[str], sample: Sequence[Sequence[str]], options
         others = [header[k] for k in rest if k != tags]
         if others and not options.ignores_others:
             raise TagspreadError(
-                f"{source} has lists of tags in column {header[tags]!r}, but also the columns "
+                f"{source} has lists of tags in column {header[tags]!r} and other columns: "
                 f"{', '.join(map(repr, others))}; omit these with @ignore.",
                 ignore=others,
             )
