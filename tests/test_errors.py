@@ -40,7 +40,7 @@ def test_it_survives_the_way_from_another_process():
     image = pickle.loads(pickle.dumps(UnreadableImage("a.jpg", "it is empty")))
     assert (image.reason, str(image)) == (
         "it is empty",
-        "a.jpg cannot be read as a image: it is empty. Replace the file or leave it out.",
+        "a.jpg cannot be read as an image: it is empty. Replace the file or leave it out.",
     )
 
 

@@ -80,7 +80,7 @@ def test_parquet_has_the_rest_of_the_name(run, folder, tmp_path):
 
 
 def test_tables_that_could_not_be_read_again_are_not_written(run, folder, tmp_path):
-    with pytest.raises(TagspreadError, match="is not UTF-8, which a CSV file is; rename the file"):
+    with pytest.raises(TagspreadError, match="is not valid UTF-8, which CSV files require; rename the file"):
         fill_table(ts.load(run, device="cpu"), folder / "labels.csv", folder, tmp_path / "filled.csv")
     with pytest.raises(TagspreadError, match="rename the file"):
         LabelTable([folder / ODD], ("cat",), np.array([[1]])).write(tmp_path / "written.csv", folder)

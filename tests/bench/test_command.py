@@ -81,9 +81,9 @@ def test_many_values_in_all_ways_of_writing(tmp_path, words):
         (["voc", "--root", "/no/such/folder"], "--root: there is no folder /no/such/folder."),
         (
             ["voc", "--root", "."],
-            "is no folder of voc, as it has no ImageSets/Main; it must hold `ImageSets/Main/{class}_train.txt`",
+            "is not a voc folder because it has no ImageSets/Main; it must hold `ImageSets/Main/{class}_train.txt`",
         ),
-        (["coco", "--root", "."], "is no folder of coco, as it has no annotations/instances_train2014.json"),
+        (["coco", "--root", "."], "is not a coco folder because it has no annotations/instances_train2014.json"),
         (["nus", "--root", "."], "has no ImageList/TrainImagelist.txt and no formatted_train_images.npy"),
         (["demo", "--root", "."], "draws its own images"),
         (["demo", "--methods", ""], "--methods: no value is given; write, for example, --methods cap topk."),

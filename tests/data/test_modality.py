@@ -13,7 +13,7 @@ def test_images_have_views_and_a_mirror_image():
 
 
 @pytest.mark.parametrize("shape", [(8,), (2, 8)])
-def test_features_are_used_as_they_are(shape):
+def test_features_have_no_views(shape):
     modality = modality_of(shape)
     assert modality == FeatureModality(shape)
     assert not modality.has_views
@@ -21,7 +21,7 @@ def test_features_are_used_as_they_are(shape):
     assert modality.mirror(batch) is batch
 
 
-def test_a_processor_scores_fewer_large_images_at_a_time():
+def test_the_cpu_batch_size_shrinks_with_the_image_size():
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     large, small = ImageModality((3, 1000, 1000)), ImageModality((3, 8, 8))
     assert large.suitable_batch(cpu) < small.suitable_batch(cpu) < FeatureModality((8,)).suitable_batch(cpu)

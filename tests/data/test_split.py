@@ -42,7 +42,7 @@ def test_larger_shares_contain_smaller_ones(seed):
 
 
 def test_the_published_permutation():
-    """NumPy promises that the legacy generator's stream never changes; this one is np.random.seed(1)'s."""
+    """NumPy promises that the legacy generator's stream never changes; the paper uses ``np.random.seed(1)``."""
     state = np.random.get_state()  # noqa: NPY002
     try:
         np.random.seed(1)  # noqa: NPY002
@@ -52,7 +52,7 @@ def test_the_published_permutation():
     np.testing.assert_array_equal(np.concatenate(paper_split(VOC, 0.05)), expected)
 
 
-def test_leaves_the_global_generator_alone():
+def test_the_global_generator_is_not_changed():
     before = np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
     paper_split(50, 0.5)
     np.testing.assert_array_equal(np.random.get_state()[1], before)  # type: ignore[index]  # noqa: NPY002
@@ -89,7 +89,7 @@ def test_parts_are_disjoint_complete_and_of_the_right_size(dataset):
 
 
 def gaps(y, parts):
-    """(class, part) without a positive, where there are as many positives as parts; the first part comes first."""
+    """Return each (class, part) without a positive, for classes with as many positives as parts, first part first."""
     filled = [rows for rows in parts if len(rows)]
     positives = (y == 1).sum(0)
     everywhere = sum(
@@ -100,7 +100,7 @@ def gaps(y, parts):
 
 
 @given(problems())
-def test_gaps_are_named_and_no_single_swap_would_fix_one(dataset):
+def test_notes_name_gaps_and_no_single_swap_closes_one(dataset):
     y, shares, seed = dataset
     split = stratified_split(y, shares, seed)
     parts = [rows for rows in split.parts if len(rows)]
@@ -131,7 +131,7 @@ def test_as_few_gaps_as_by_brute_force():
     assert worse == 0
 
 
-def test_rare_classes_reach_every_part_and_rarer_ones_training():
+def test_rare_classes_are_in_every_part_and_rarer_ones_in_training():
     rng = np.random.default_rng(1)
     y = (rng.random((500, 12)) < 0.1).astype(int)
     y[:, :4] = 0
@@ -147,12 +147,12 @@ def test_rare_classes_reach_every_part_and_rarer_ones_training():
     )
 
 
-def test_what_cannot_be_done_is_named():
-    y = np.eye(6, dtype=int).repeat(2, axis=0)  # two rows of each class, but only two rows to test on
+def test_notes_on_missing_classes():
+    y = np.eye(6, dtype=int).repeat(2, axis=0)  # two rows of each class, but only two test rows
     split = stratified_split(y, [10 / 12, 2 / 12])
     assert len(split.notes) == 4
-    assert all("has 2 labeled images, but none in test: other tags need the rows there" in n for n in split.notes)
-    assert "class 1 has no labeled image: no part can have one" in stratified_split([[1, -1]] * 3, [1]).notes
+    assert all("has 2 labeled images, but none in test, where other tags need the rows" in n for n in split.notes)
+    assert "class 1 has no labeled image, so it is in no part" in stratified_split([[1, -1]] * 3, [1]).notes
     assert stratified_split(y, [0.99, 0.005, 0.005]).notes[0] == "part 3 stays empty: 0.005 of 12 rows is less than one"
 
 
@@ -169,7 +169,7 @@ def test_closer_to_the_shares_than_chance(seed):
     assert deviation(y, stratified_split(y, shares, seed).parts, shares) < 0.25 * deviation(y, by_chance, shares)
 
 
-def test_seeds_differ_and_unknown_rows_are_spread():
+def test_seeds_differ_and_unknown_rows_are_distributed():
     y = np.full((1000, 3), -1)
     y[:100, 0] = 1
     (first, held), (other, _) = (stratified_split(y, [0.8, 0.2], seed).parts for seed in (0, 1))

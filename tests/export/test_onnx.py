@@ -195,7 +195,7 @@ def test_images_to_compare_on(run, folder, tmp_path):
     assert np.array_equal(some.images[0], np.asarray(Image.open(folder / "p000.png")))
     with pytest.raises(TagspreadError, match="holds no image that can be read"):
         find_sample(run, tmp_path / "empty", 24)
-    with pytest.raises(TagspreadError, match="is no folder"):
+    with pytest.raises(TagspreadError, match="is not a folder"):
         find_sample(run, tmp_path / "none", 24)
 
 

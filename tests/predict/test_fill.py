@@ -132,7 +132,7 @@ def test_bad_calls_are_refused_and_nothing_is_lost(tagger, few, tmp_path):
         ("image,hat\np000.png,\n", "no column of the table is a tag that the run knows"),
         ("image,0\n", "no rows below its header"),
         ("image,0\np000.png,,1\n", "line 2 has 3 cells, its header 2"),
-        ("image,0\n../p000.png,\n", "leads out of the images' folder"),
+        ("image,0\n../p000.png,\n", "is outside the image folder"),
         ("", "is empty"),
     ]:
         other = tmp_path / "other.csv"

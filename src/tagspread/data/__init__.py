@@ -1,1 +1,1 @@
-"""From files to arrays: tables, splits, the image store."""
+"""Data: label tables, data splits, data set readers, image stores and data checks."""

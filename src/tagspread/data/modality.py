@@ -1,4 +1,4 @@
-"""What items are, images or feature vectors, and all that follows from it for those who handle both."""
+"""Modality of the items in a store: images or feature vectors, with their views, mirror images and batch sizes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch import Tensor
 
 GPU_BATCH = 512
 CPU_BATCH = 128
-CPU_PIXELS = 8 * 224 * 224  # what lies between the layers should stay in the cache; 32 such images take twice as long
+CPU_PIXELS = 8 * 224 * 224  # activations should fit into the CPU cache; 32 such images take twice as long
 
 
 @dataclass(frozen=True)
 class Modality(ABC):
-    """The kind of items in a store.
+    """Kind of the items in a store.
 
     Attributes:
-        shape: of one item, such as (3, 224, 224).
-        noun: what several items are called.
-        has_views: whether there are weak and strong views of an item; else it is trained on as it is.
+        shape: shape of one item, such as (3, 224, 224).
+        noun: plural noun for messages.
+        has_views: whether items have weak and strong views; otherwise training uses them unchanged.
         has_mirror: whether an item has a mirror image with the same labels.
     """
 
@@ -31,12 +31,12 @@ class Modality(ABC):
     has_mirror: ClassVar[bool]
 
     def mirror(self, items: Tensor) -> Tensor:
-        """Return the mirror images of a batch; items without one, as they are."""
+        """Return the mirror images of a batch; items without mirror images are returned unchanged."""
         return items.flip(-1) if self.has_mirror else items
 
     @abstractmethod
     def suitable_batch(self, device: torch.device) -> int:
-        """Return how many items a network scores at a time, for the best speed on a device."""
+        """Return the fastest batch size for scoring items on a device."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ImageModality(Modality):
     has_mirror = True
 
     def suitable_batch(self, device: torch.device) -> int:
-        """Return many for a GPU, few for a processor.
+        """Return a large batch size for a GPU, and one that depends on the image size for a CPU.
 
         >>> cpu = torch.device("cpu")
         >>> [ImageModality((3, side, side)).suitable_batch(cpu) for side in (288, 224, 24)]
@@ -69,12 +69,12 @@ class FeatureModality(Modality):
     has_mirror = False
 
     def suitable_batch(self, device: torch.device) -> int:
-        """Return many for every device: nothing lies between the layers of a head."""
+        """Return a large batch size for every device: a head has no large activations."""
         return GPU_BATCH
 
 
 def modality_of(shape: tuple[int, ...]) -> Modality:
-    """Return the modality of items of a shape: those of three dimensions are images.
+    """Return the modality of items of a shape; items with three dimensions are images.
 
     >>> modality_of((3, 24, 24)).noun, modality_of((512,)).noun
     ('images', 'feature vectors')

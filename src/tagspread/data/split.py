@@ -1,4 +1,4 @@
-"""Which rows go where: the paper's split into labeled and unlabeled set, and stratified splits for measuring."""
+"""Data splits: the paper's split into labeled and unlabeled set, and stratified multi-label splits for testing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy.typing as npt
 from tagspread.errors import TagspreadError
 from tagspread.wording import counted
 
-WANDERINGS = 50  # swaps made while fixing a split before giving up that there will be fewer gaps
-GAPS, GIVERS, TAKERS = 32, 40, 256  # candidates for a swap: enough to find one, few enough for any number of rows
+WANDERINGS = 50  # swaps without fewer gaps before the repair of a split stops
+GAPS, GIVERS, TAKERS = 32, 40, 256  # candidates for a swap: bounds the time for any number of rows
 
 
 def paper_split(rows: int, share: float, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Return (labeled, unlabeled): the first ``int(share * rows)`` of one permutation, and the rest.
+    """Return (labeled, unlabeled): the first ``int(share * rows)`` rows of one permutation, and the rest.
 
-    Larger shares contain smaller ones.
+    The labeled set of a larger share contains that of a smaller one.
 
     >>> labeled, unlabeled = paper_split(5717, 0.05)
     >>> len(labeled), len(unlabeled)
@@ -26,14 +26,14 @@ def paper_split(rows: int, share: float, seed: int = 1) -> tuple[np.ndarray, np.
     """
     if not 0 < share < 1:
         raise TagspreadError(f"share is {share}; give the labeled share of the data, between 0 and 1.")
-    # the legacy generator on purpose: it is what the published split was drawn with
+    # the legacy generator on purpose: the published split was drawn with it
     order = np.random.RandomState(seed).permutation(rows)
     count = int(share * rows)
     return order[:count], order[count:]
 
 
 class Split(NamedTuple):
-    """Rows dealt out to parts, and what could not be done, in sentences."""
+    """A split of rows into parts, with notes on classes that are not in every part."""
 
     parts: tuple[np.ndarray, ...]  # the rows of each part, sorted
     notes: tuple[str, ...]
@@ -47,18 +47,19 @@ def stratified_split(
     classes: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
 ) -> Split:
-    """Deal rows out to parts so that each class's positives are spread as the shares say.
+    """Split rows into parts so that the positives of each class are distributed by the shares.
 
-    Every part gets its share of the rows, to within one. Where a class has as many positives as there are parts, each
-    part gets at least one, if the data allow it. A class with fewer comes to the first part first, which should
-    therefore be the one for training; the notes name it. Rows without a positive are dealt out at random.
+    Every part gets its share of the rows, to within one row. If a class has at least as many positives as there are
+    parts, each part gets at least one if the data allow it. The positives of a rarer class go to the first parts, so
+    the first part should be the training set; the notes name such classes. Rows without positives are assigned at
+    random.
 
     Args:
         y: rows x classes of 1, 0 and -1 (unknown).
-        shares: of the rows, per part; they add up to 1. A part with share 0 stays empty.
-        seed: another seed, another split.
+        shares: share of the rows for each part; they add up to 1. A part with share 0 stays empty.
+        seed: seed of the random split.
         classes: names of the classes, for the notes.
-        names: names of the parts, for the notes; by default training, test for two parts.
+        names: names of the parts, for the notes; by default "training" and "test" for two parts.
 
     >>> y = np.repeat(np.eye(3, dtype=int), [12, 4, 1], axis=0)  # 12 cats, 4 dogs, 1 owl
     >>> split = stratified_split(y, [0.75, 0.25], classes=["cat", "dog", "owl"])
@@ -92,7 +93,7 @@ def stratified_split(
 def hold_out(
     y: npt.ArrayLike, share: float, seed: int = 0, *, classes: Sequence[str] | None = None
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Return (kept, held out, notes): a share of the rows put aside to measure on, by :func:`stratified_split`.
+    """Return (kept, held out, notes): hold out a share of the rows for testing, by :func:`stratified_split`.
 
     >>> kept, held, notes = hold_out(np.ones((10, 1)), 0.2)
     >>> len(kept), len(held), notes
@@ -100,7 +101,7 @@ def hold_out(
     """
     if not 0 < share < 1:
         raise TagspreadError(f"share is {share}; give the share to hold out, between 0 and 1.")
-    split = stratified_split(y, (1 - share, share), seed, classes=classes, names=("training", "the held-out part"))
+    split = stratified_split(y, (1 - share, share), seed, classes=classes, names=("training", "the held-out set"))
     return *split.parts, split.notes  # type: ignore[return-value]  # two shares in, two parts out
 
 
@@ -130,9 +131,9 @@ def _check_names(argument: str, given: Sequence[str] | None, usual: list[str]) -
 
 
 def _part_sizes(rows: int, weights: np.ndarray) -> np.ndarray:
-    """Round shares of the rows down or up so that they add up; a part that would stay empty is rounded up first."""
+    """Round the part sizes so that they add up to ``rows``; parts that would be empty are rounded up first."""
     exact = weights * rows
-    sizes = np.floor(exact + 1e-9).astype(int)  # 0.1 * 30 may come out below 3
+    sizes = np.floor(exact + 1e-9).astype(int)  # 0.1 * 30 may be below 3 in floating point
     rest = exact - sizes
     urgent = (sizes == 0) & (weights > 0)
     sizes[np.lexsort((-rest, ~urgent))[: rows - sizes.sum()]] += 1
@@ -140,7 +141,7 @@ def _part_sizes(rows: int, weights: np.ndarray) -> np.ndarray:
 
 
 def _wishes(positives: np.ndarray, weights: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many positives of each class each part should get, and where it must get one (parts x classes)."""
+    """Return the target number of positives per part and class, and whether at least one is required."""
     filled = np.flatnonzero(sizes)
     wanted = np.outer(weights * (sizes > 0), positives).astype(float)
     required = np.zeros(wanted.shape, dtype=bool)
@@ -154,7 +155,7 @@ def _wishes(positives: np.ndarray, weights: np.ndarray, sizes: np.ndarray) -> tu
     )
     required[np.ix_(filled, np.flatnonzero(~scarce))] = True
     required[first] |= positives > 0
-    # at least one each, and what that takes comes from the parts that have more
+    # raise targets to at least one each, at the cost of parts with more
     raised = np.where(required, np.maximum(wanted, 1), wanted)
     spare = np.maximum(raised - 1, 0)
     excess = raised.sum(0) - wanted.sum(0)
@@ -162,7 +163,7 @@ def _wishes(positives: np.ndarray, weights: np.ndarray, sizes: np.ndarray) -> tu
 
 
 def _deal(positive: np.ndarray, wanted: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Give out the rows of the rarest class first, each to the part that lacks most of it and has room."""
+    """Assign the rows of the rarest class first, each to the part with room that lacks most positives of it."""
     wanted, room = wanted.copy(), sizes.tolist()
     part = np.full(len(positive), -1)
     left = positive.sum(0)
@@ -187,8 +188,8 @@ def _count(part: np.ndarray, positive: np.ndarray, parts: int) -> np.ndarray:
 def _repair(part: np.ndarray, positive: np.ndarray, required: np.ndarray, rng: np.random.Generator) -> None:
     """Swap rows between parts, in place, until no required positive is missing or no swap helps.
 
-    A swap that fixes one gap and tears another is taken too, a limited number of times: gaps then wander to where they
-    can be fixed. The best state seen is the one that stays.
+    A swap that closes one gap and opens another is also made, a limited number of times, because the new gap may be
+    easier to close. The best split found is kept.
     """
     counts = _count(part, positive, len(required))
     gaps = np.argwhere(required & (counts == 0))
@@ -199,7 +200,7 @@ def _repair(part: np.ndarray, positive: np.ndarray, required: np.ndarray, rng: n
             candidate = _best_swap(p, k, part, positive, required, counts, rng)
             if candidate is not None and (swap is None or candidate < swap):
                 swap = candidate
-            if swap is not None and swap[0] < 0:  # fewer gaps: no need to look further
+            if swap is not None and swap[0] < 0:  # fewer gaps: stop the search
                 break
         if swap is None:
             break
@@ -219,10 +220,9 @@ def _best_swap(
     p: int, k: int, part: np.ndarray, positive: np.ndarray, required: np.ndarray, counts: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[float, int, int] | None:  # fmt: skip
-    """Return the cheapest swap that brings class k to part p: (cost, row with k from elsewhere, row of p for it).
+    """Return the cheapest swap that gives part p a positive of class k: (cost, row of another part, row of part p).
 
-    The cost is the change in the number of gaps, and less than 1 on top to decide between equals. None if there is no
-    swap, or only some that make more gaps.
+    The cost is the change in the number of gaps, plus a tie breaker below 1. None if no swap exists without more gaps.
     """
     givers = _some(np.flatnonzero((positive[:, k] > 0) & (part != p)), GIVERS, rng)
     takers = _some(np.flatnonzero(part == p), TAKERS, rng)
@@ -234,8 +234,8 @@ def _best_swap(
         moved = positive[giver] - positive[takers]
         before = (required[p] & (counts[p] <= 0)).sum() + (required[q] & (counts[q] <= 0)).sum()
         after = (required[p] & (counts[p] + moved <= 0)).sum(1) + (required[q] & (counts[q] - moved <= 0)).sum(1)
-        # among equals, the swap of the two rows most alike upsets the proportions least; but by that alone, swaps
-        # that fix nothing would go round in circles
+        # of equal swaps, that of the two most similar rows changes the frequencies least; swaps that close no gap
+        # get a random tie breaker, because otherwise they would repeat in a cycle
         tie = np.abs(moved).sum(1) / (moved.shape[1] + 1)
         cost = after - before + np.where(after < before, tie, rng.random(len(tie)))
         at = int(cost.argmin())
@@ -249,7 +249,7 @@ def _some(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _notes(counts: np.ndarray, sizes: np.ndarray, tags: list[str], parts: list[str]) -> list[str]:
-    """Name the classes that are not in every part."""
+    """Return notes on the classes that are not in every part."""
     filled = np.flatnonzero(sizes)
     notes = []
     for k, tag in enumerate(tags):
@@ -258,10 +258,10 @@ def _notes(counts: np.ndarray, sizes: np.ndarray, tags: list[str], parts: list[s
         lacking = [parts[p] for p in filled if not counts[p, k]]
         images = counted(total, "labeled image")
         if not total:
-            notes.append(f"{tag} has no labeled image: no part can have one")
+            notes.append(f"{tag} has no labeled image, so it is in no part")
         elif total < len(filled):
             they = "it is" if total == 1 else "they are"
             notes.append(f"{tag} has {images}: {they} in {' and '.join(having)} only")
         elif lacking:
-            notes.append(f"{tag} has {images}, but none in {' and '.join(lacking)}: other tags need the rows there")
+            notes.append(f"{tag} has {images}, but none in {' and '.join(lacking)}, where other tags need the rows")
     return notes

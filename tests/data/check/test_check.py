@@ -24,7 +24,7 @@ def image(file, seed, size=(64, 48)):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Forty different images and clean tables: 12 labeled, 8 to test on, 20 in the unlabeled set."""
+    """Create forty different images and clean tables: 12 labeled, 8 test, 20 unlabeled images."""
     top = tmp_path / "images"
     for k in range(40):
         image(top / f"p{k:02}.png", k)
@@ -56,7 +56,7 @@ def shown(report, width=100):
     return out.getvalue()
 
 
-def test_a_clean_folder(folder):
+def test_clean_folder(folder):
     report = check(folder)
     assert report.ok
     assert report.findings == ()
@@ -70,18 +70,18 @@ def test_a_clean_folder(folder):
     assert facts["dune"].unlabeled_low == round(20 * facts["dune"].low)
     assert facts["dune"].unlabeled_high == round(20 * facts["dune"].high)
     text = shown(report)
-    assert "40 images: 12 labeled, 8 to test on, 20 in the unlabeled set" in text
-    assert "Ready to train: nothing to fix." in text
+    assert "40 images: 12 labeled, 8 test, 20 unlabeled" in text
+    assert "Ready to train: no errors, no warnings." in text
 
 
-def test_missing_files_and_what_was_meant(folder):
+def test_missing_files_and_suggestions(folder):
     image(folder / "deep" / "far.png", 99)
     write(
         folder, "P01.png,sea", "p02.jpg,sand|dune", "far.png,sea", "p-03.png,sand", "qqqqqqqq.bmp,sea", "p05.png,dune"
     )
     finding, places = one(check(folder), "missing_file")
     assert finding.level == "error"
-    assert finding.message == "Files that a table names but that are not there (5): correct the names or add the files."
+    assert finding.message == "Missing image files (5): correct the names in the table or add the files."
     assert places == [
         "P01.png (labels row 1): did you mean p01.png?",
         "p02.jpg (labels row 2): did you mean p02.png?",
@@ -107,7 +107,7 @@ def test_unreadable_and_empty_images(folder):
     assert sum(report.counts[part] for part in parts) == report.counts["images"]
 
 
-def test_a_test_image_that_is_trained_on(folder):
+def test_test_image_that_is_also_a_training_image(folder):
     shutil.copy(folder / "p02.png", folder / "p14.png")
     with Image.open(folder / "p03.png") as opened:
         opened.resize((200, 150)).convert("RGB").save(folder / "p15.jpg", quality=70)
@@ -121,7 +121,7 @@ def test_a_test_image_that_is_trained_on(folder):
     ]
 
 
-def test_copies_in_the_unlabeled(folder):
+def test_copies_in_the_unlabeled_set(folder):
     for old, new in ((0, 20), (12, 21), (30, 31), (30, 32)):
         shutil.copy(folder / f"p{old:02}.png", folder / f"p{new:02}.png")
     report = check(folder)
@@ -132,7 +132,7 @@ def test_copies_in_the_unlabeled(folder):
     assert "2 copies within the unlabeled set" in shown(report)
 
 
-def test_copies_with_the_same_and_with_other_labels(folder):
+def test_copies_with_equal_and_with_conflicting_labels(folder):
     shutil.copy(folder / "p00.png", folder / "p04.png")  # both sea|sand
     shutil.copy(folder / "p01.png", folder / "p02.png")  # sea, sand
     report = check(folder)
@@ -143,14 +143,14 @@ def test_copies_with_the_same_and_with_other_labels(folder):
     assert one(report, "listed_twice")[1] == ["p04.png (labels row 5): same file as p00.png (row 1)"]
 
 
-def test_one_file_named_in_two_ways(folder):
+def test_one_file_under_two_names(folder):
     (folder / "link.png").symlink_to(folder / "p00.png")
     paths = tuple(folder / name for name in ("p00.png", "link.png", "p01.png"))
     report = check_dataset(folder, LabelTable(paths, ("sea",), np.array([[1], [0], [0]])))
     assert "sea (0 here, 1 there)" in one(report, "conflicting_labels")[1][0]
 
 
-def test_rows_of_which_nothing_is_known_are_unlabeled(folder):
+def test_rows_without_a_known_label_are_unlabeled(folder):
     shutil.copy(folder / "p00.png", folder / "p12.png")
     paths = tuple(folder / f"p{k:02}.png" for k in range(6))
     y = np.array([[-1, -1], [1, 0], [1, -1], [0, 0], [0, 1], [0, 1]])
@@ -170,19 +170,19 @@ def test_tags(folder):
     assert one(report, "never_seen")[1] == ["owl: 0 of 10"]
     assert one(report, "hardly_seen")[1] == ["Sea: 2 of 12", "rare: 1 of 12"]
     assert one(report, "always_there")[1] == ["all: 12 of 12"]
-    assert one(report, "similar_tags")[1] == ["'Sea': on 2, while 'sea' is on 10 and differs only by case or spaces"]
+    assert one(report, "similar_tags")[1] == ["'Sea': on 2 images; 'sea', on 10 images, differs only by case or spaces"]
     finding, places = one(report, "unknown_tags")
     assert finding.level == "error"
-    assert places == ["'sae': on 1 of the test images. Did you mean 'sea'?"]
+    assert places == ["'sae': on 1 test image. Did you mean 'sea'?"]
     assert one(report, "not_in_test")[1] == ["Sea", "owl", "all"]
 
 
-def test_tags_that_may_be_several(folder):
-    """Blanks between some of the tags only: too few to be refused by the reader."""
+def test_cells_that_may_hold_several_tags(folder):
+    """Only some cells have tags separated by blanks: too few for the reader to raise."""
     tags = ["sea", "sand", "sea", "sand", "sea|sand", "sea sand", "sea", "traffic light", "light", "sand"]
     write(folder, *(f"p{k:02}.png,{tag}" for k, tag in enumerate(tags)))
     finding, places = one(check(folder), "joined_tags")
-    assert (finding.level, places) == ("warning", ["'sea sand': on 1"])
+    assert (finding.level, places) == ("warning", ["'sea sand': on 1 image"])
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_no_labels_no_unlabeled_small_unlabeled(folder):
     assert (finding.level, "fewer unlabeled images (10) than labeled ones (30)" in finding.message) == ("note", True)
 
 
-def test_only_the_images_without_labels(folder):
+def test_without_labels_only_the_images_are_checked(folder):
     (folder / "p30.png").write_bytes(b"")
     seen = []
     report = check_dataset(folder, None, progress=lambda done, total: seen.append((done, total)))
@@ -243,9 +243,9 @@ def test_run_check_prints_and_returns_the_exit_code(folder):
     write(folder, "gone.png,sea", "p01.png,sand")
     code, text = run(folder, labels, test)
     assert code == 1
-    assert "error Files that a table names" in text
+    assert "error Missing image files (1)" in text
     assert "    gone.png (labels row 1)\n" in text
-    assert "Not ready: fix the 2 kinds of error above, then check again." in text
+    assert "Not ready to train: 2 errors; fix them and run the check again." in text
 
 
 def test_run_check_as_json(folder):
@@ -259,7 +259,7 @@ def test_run_check_as_json(folder):
     assert json.loads(json.dumps(report.to_dict())) == report.to_dict() == facts
 
 
-def test_a_table_that_cannot_be_read_is_one_of_the_problems(folder):
+def test_an_unreadable_table_is_a_finding(folder):
     write(folder, "p01.png,sea,too many", "p02.png,sand")
     (folder / "p30.png").write_bytes(b"")
     (folder.parent / "none.csv").write_text("")
@@ -271,29 +271,29 @@ def test_a_table_that_cannot_be_read_is_one_of_the_problems(folder):
     assert "none.csv" in facts["findings"][1]["message"]
 
 
-def test_a_table_that_is_not_there_is_one_message(folder):
+def test_a_missing_table_raises(folder):
     for labels, test in (("none.csv", None), ("labels.csv", "none.csv")):
         with pytest.raises(TagspreadError, match=r"there is no file .*none\.csv"):
             run(folder, folder.parent / labels, test and folder.parent / test)
 
 
-def test_a_folder_without_a_image_is_a_problem_of_the_data(tmp_path):
+def test_a_folder_without_images_gives_exit_code_1(tmp_path):
     (tmp_path / "images").mkdir()
     (tmp_path / "labels.csv").write_text("image,tags\na.jpg,x\n")
     code, text = run(tmp_path / "images", tmp_path / "labels.csv", None)
     assert code == 1
-    assert "not there (1)" in text
+    assert "Missing image files (1)" in text
 
 
 def test_no_folder(tmp_path):
-    with pytest.raises(TagspreadError, match="is no folder"):
+    with pytest.raises(TagspreadError, match="is not a folder"):
         check_dataset(tmp_path / "none", None)
 
 
-def test_long_lists_are_cut_and_odd_names_printed_as_they_are():
+def test_long_lists_are_shortened_and_markup_in_names_is_escaped():
     places = tuple(Place(file=f"[bold]{k}.jpg") for k in range(13))
     text = shown(CheckReport((Finding("warning", "x", "Odd [red] files (13): look.", places),)), width=40)
     assert "warning Odd [red] files (13): look." in text
     assert "    [bold]9.jpg\n    and 3 more\n" in text
     assert "[bold]10.jpg" not in text
-    assert "Ready to train, but read the warnings" in text
+    assert "Ready to train, with 1 warning to read first." in " ".join(text.split())

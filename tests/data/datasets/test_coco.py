@@ -69,12 +69,12 @@ def test_images_without_annotation(read):
     assert [path.name for path in table.paths] == [f"COCO_{k:012}.jpg" for k in (10, 100, 57, 9)]
     assert table.y[2].tolist() == [0, 0, 0]
     assert read(index() | {"annotations": []}, keep_empty=True).y.tolist() == [[0, 0, 0]] * 4
-    with pytest.raises(TagspreadError, match="annotates no image at all"):
+    with pytest.raises(TagspreadError, match="has no annotated images"):
         read(index() | {"annotations": []})
 
 
 @pytest.mark.parametrize("options", [{"indent": 1}, {"separators": (",", ":")}, {"sort_keys": True}])
-def test_however_it_is_laid_out(read, options):
+def test_any_json_layout(read, options):
     assert read(json.dumps(index(), **options)) == read(index())
 
 
@@ -87,20 +87,20 @@ def test_outlines_at_either_end_of_an_entry(read, key):
 
 
 def change(**lists):
-    """Return an index with something appended to its lists."""
+    """Return an index with entries appended to its lists."""
     return {key: value + lists.get(key, []) if isinstance(value, list) else value for key, value in index().items()}
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "is not JSON"),
+        ("", "is not valid JSON"),
         (json.dumps(index())[:-50], "is the download complete"),
-        ("[" * 100_000, "is not JSON"),
+        ("[" * 100_000, "is not valid JSON"),
         ("[]", "has no list 'images'"),
         ({"images": [], "categories": []}, "has no list 'annotations'"),
-        (change(annotations=[instance(77, 8, 1)]), "entry 5, is about the image 8, which the file does not list"),
-        (change(annotations=[instance(77, 9, 2)]), "is about the category 2"),
+        (change(annotations=[instance(77, 8, 1)]), "entry 5, names the image 8, which the file does not list"),
+        (change(annotations=[instance(77, 9, 2)]), "names the category 2"),
         (
             change(annotations=[{"id": 77, "image_id": 9, "caption": "a beach"}]),
             "id 77 has no image_id or no category_id",
@@ -112,8 +112,8 @@ def change(**lists):
             change(images=[image(7) | {"file_name": "../x.jpg"}], annotations=[instance(1, 7, 1)]),
             "image 7 names '../x",
         ),
-        (change(categories=[{"id": 2}]), "categories, id 2 has no whole number as id or no name"),
-        (change(categories=[{"id": "2", "name": "x"}]), "id '2' has no whole number"),
+        (change(categories=[{"id": 2}]), "categories, id 2 has no integer id or no name"),
+        (change(categories=[{"id": "2", "name": "x"}]), "id '2' has no integer id"),
         (change(categories=[{"id": 2, "name": "person"}]), "'person' twice"),
     ],
 )

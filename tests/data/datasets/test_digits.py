@@ -4,7 +4,7 @@ from sklearn.datasets import load_digits
 
 from tagspread.data.datasets.digits import CLASSES, SHARES, digit_canvases
 
-NOISE = 90  # what lies below may be background
+NOISE = 90  # lower values may be background
 
 
 def glyphs_on(canvases):
@@ -37,7 +37,7 @@ def test_shapes_and_types(drawn):
     assert "".join(CLASSES) == "0123456789"
 
 
-def test_the_tags_are_what_the_canvas_shows_and_handwriting_is_not_shared(drawn):
+def test_labels_match_the_canvas_and_handwriting_is_not_shared(drawn):
     digit = load_digits().target
     used: list[set[int]] = []
     for part in drawn:
@@ -59,7 +59,7 @@ def test_one_to_four_tags_and_unequal_frequencies():
     assert len(test.y) == 0
     assert set(train.y.sum(1)) == {1, 2, 3, 4}
     share = train.y.mean(0)
-    assert (np.diff(share) < 0.02).all()  # ever rarer, but for chance
+    assert (np.diff(share) < 0.02).all()  # decreasing, apart from chance
     assert share[0] > 0.4
     assert 0.01 < share[-1] < 0.06  # the rare class exists
     assert np.abs(share - SHARES).max() < 0.08
@@ -72,4 +72,4 @@ def test_deterministic_for_each_seed():
         np.testing.assert_array_equal(a.y, b.y)
         assert not np.array_equal(a.images, c.images)
     longer, _ = digit_canvases(30, 50, 5)
-    np.testing.assert_array_equal(longer.images, first[0].images)  # the test part does not touch training
+    np.testing.assert_array_equal(longer.images, first[0].images)  # test canvases do not change training canvases

@@ -28,7 +28,7 @@ def write_arrays(top, names=NAMES, y=((0, 1), (1, 1), (0, 0)), split="train", **
 
 
 @pytest.mark.parametrize("end", ["\n", " \n", " \r\n"])
-def test_as_first_distributed(tmp_path, end):
+def test_original_distribution(tmp_path, end):
     write(tmp_path, end=end)
     write(tmp_path, "Test", NAMES[:1], {"airport": [1], "sky": [0]}, end)
     table = read_nus(tmp_path, "train")
@@ -52,7 +52,7 @@ def test_the_order_of_the_concepts(tmp_path, place):
         read_nus(tmp_path, "train")
 
 
-def test_where_images_are(tmp_path):
+def test_image_folder(tmp_path):
     write(tmp_path)
     (tmp_path / "Flickr").mkdir()
     assert read_nus(tmp_path, "train").paths[0] == tmp_path / "Flickr/actor/0001_2124494179.jpg"
@@ -80,13 +80,13 @@ def test_arrays(tmp_path, kind, number):
         ({"dtype": object}, "holds Python objects, which are not loaded"),
         ({"names": NAMES[:2]}, "has shape (3, 2), "),
         ({"y": (0, 1, 1)}, "has shape (3,), "),
-        ({"y": ((0, 1), (1, 2), (0, 0))}, "holds 2 in row 1, column 1; 0 or 1 is expected"),
+        ({"y": ((0, 1), (1, 2), (0, 0))}, "holds 2 in row 1, column 1; labels must be 0 or 1"),
         ({"y": ((0, -1), (1, 0), (0, 0))}, "holds -1 in row 0, column 1"),
-        ({"y": (("a",), ("b",), ("c",))}, "holds <U1; 0 or 1"),
-        ({"names": [1, 2, 3]}, "a list of names is expected"),
+        ({"y": (("a",), ("b",), ("c",))}, "holds <U1; labels must be 0 or 1"),
+        ({"names": [1, 2, 3]}, "it must be a list of names"),
         (
             {"names": ["a.jpg", "../b.jpg", "c.jpg"]},
-            "formatted_train_images.npy line 2 names '../b.jpg', which leads out",
+            "formatted_train_images.npy line 2 names '../b.jpg', which is outside",
         ),
     ],
 )
@@ -96,29 +96,29 @@ def test_bad_arrays(tmp_path, options, words):
         read_nus(tmp_path, "train")
 
 
-def test_arrays_that_do_not_fit_their_surroundings(tmp_path):
+def test_arrays_that_do_not_match_other_files(tmp_path):
     write_arrays(tmp_path)
     (tmp_path / "Concepts81.txt").write_text("airport\n")
-    with pytest.raises(TagspreadError, match=r"Concepts81\.txt has 1 names, .* 2 columns"):
+    with pytest.raises(TagspreadError, match=r"Concepts81\.txt has 1 names, but .* has 2 columns"):
         read_nus(tmp_path, "train")
     (tmp_path / "formatted_train_labels.npy").write_bytes(b"\x93NUMPY")
     with pytest.raises(TagspreadError, match=r"labels\.npy cannot be read"):
         read_nus(tmp_path, "train")
     (tmp_path / "formatted_train_labels.npy").unlink()
-    with pytest.raises(TagspreadError, match=r"there is no file .*labels\.npy; names and labels belong together"):
+    with pytest.raises(TagspreadError, match=r"there is no file .*labels\.npy; names and labels must be"):
         read_nus(tmp_path, "train")
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"truth": TRUTH | {"sky": [1, 0]}}, r"Labels_sky_Train\.txt has 2 lines, .*TrainImagelist\.txt 3"),
-        ({"truth": TRUTH | {"sky": [1, 0, 2]}}, r"Labels_sky_Train\.txt line 3 is '2'; 0 or 1"),
+        ({"truth": TRUTH | {"sky": [1, 0]}}, r"Labels_sky_Train\.txt has 2 lines, but .*TrainImagelist\.txt has 3"),
+        ({"truth": TRUTH | {"sky": [1, 0, 2]}}, r"Labels_sky_Train\.txt line 3 is '2'; it must be 0 or 1"),
         ({"truth": TRUTH | {"sky": [1, "", 1]}}, r"Labels_sky_Train\.txt line 2 is ''"),
-        ({"truth": {}}, "TrainTestLabels holds nothing for Train"),
-        ({"names": []}, r"TrainImagelist\.txt holds nothing"),
+        ({"truth": {}}, "TrainTestLabels holds no entries for Train"),
+        ({"names": []}, r"TrainImagelist\.txt holds no entries"),
         ({"names": ["a.jpg", "", "b.jpg"]}, r"TrainImagelist\.txt line 2 names no image"),
-        ({"names": ["a.jpg", "..\\b.jpg", "b.jpg"]}, r"line 2 names '\.\./b\.jpg', which leads out"),
+        ({"names": ["a.jpg", "..\\b.jpg", "b.jpg"]}, r"line 2 names '\.\./b\.jpg', which is outside"),
     ],
 )
 def test_bad_files(tmp_path, options, words):

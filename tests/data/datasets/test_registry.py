@@ -1,4 +1,4 @@
-"""What every data set with a name must bring."""
+"""Requirements for every named data set."""
 
 from pathlib import Path
 
@@ -15,12 +15,12 @@ every_dataset = pytest.mark.parametrize("dataset", DATASETS.values(), ids=list(D
 
 
 @every_dataset
-def test_the_page_about_data_says_what_its_folder_holds(dataset):
+def test_docs_list_the_contents_of_its_folder(dataset):
     assert f"| `{dataset.name}` | {dataset.contents} |" in DATA_PAGE.read_text(encoding="utf-8").splitlines()
 
 
 @every_dataset
-def test_its_recipes_are_settings_of_presets_and_methods_that_exist(dataset):
+def test_recipes_use_existing_presets_methods_and_settings(dataset):
     assert set(dataset.recipes) <= set(PRESETS)
     assert set(dataset.method_recipes) <= set(METHODS)
     for preset, settings in dataset.recipes.items():
@@ -29,9 +29,10 @@ def test_its_recipes_are_settings_of_presets_and_methods_that_exist(dataset):
 
 
 @every_dataset
-def test_it_is_read_from_a_folder_known_by_signs_or_drawn(dataset, tmp_path):
+def test_each_data_set_is_read_from_a_folder_or_drawn(dataset, tmp_path):
     assert (dataset.read is None) != (dataset.draw is None)
     assert bool(dataset.signs) == (dataset.read is not None)
     if dataset.read is not None:
-        with pytest.raises(TagspreadError, match=f"is no folder of {dataset.name}, as it has no {dataset.signs[0]}"):
+        words = f"is not a {dataset.name} folder because it has no {dataset.signs[0]}"
+        with pytest.raises(TagspreadError, match=words):
             dataset.load(tmp_path, 0)

@@ -7,7 +7,7 @@ import pytest
 from tagspread.data.datasets.voc import read_voc
 from tagspread.errors import TagspreadError
 
-TRUTH = {  # as the devkit says it: 0 is there, but difficult to see
+TRUTH = {  # values of the devkit; 0 is present, but difficult
     "aeroplane": {"2008_000008": -1, "2008_000015": 1, "2007_000032": 0},
     "person": {"2008_000008": 1, "2008_000015": 0, "2007_000032": 1},
     "train": {"2008_000008": -1, "2008_000015": -1, "2007_000032": -1},
@@ -24,11 +24,11 @@ def write(root, truth=TRUTH, split="train"):
     return root
 
 
-def test_a_tree_in_the_devkits_format(tmp_path):
+def test_devkit_format(tmp_path):
     write(tmp_path)
     text = (tmp_path / "ImageSets/Main/aeroplane_train.txt").read_text()
     assert text == "2008_000008 -1\n2008_000015  1\n2007_000032  0\n"
-    for split in ("val", "trainval"):  # their files lie beside and are not mixed up
+    for split in ("val", "trainval"):  # files of other splits in the same folder
         write(tmp_path, {name: {"x": 1} for name in TRUTH}, split)
     table = read_voc(tmp_path, "train")
     assert table.classes == ("aeroplane", "person", "train")
@@ -60,7 +60,7 @@ def test_a_class_with_other_images(tmp_path, name, change):
 def test_a_malformed_line(tmp_path, line):
     file = write(tmp_path) / "ImageSets/Main/person_train.txt"
     file.write_text(f"2008_000008  1\n{line}\n2007_000032  1\n")
-    with pytest.raises(TagspreadError, match=r"person_train\.txt line 2 is '.*'; a image's name and 1, 0 or -1"):
+    with pytest.raises(TagspreadError, match=r"person_train\.txt line 2 is '.*'; it must be an image name and 1, 0"):
         read_voc(tmp_path, "train")
 
 
@@ -104,12 +104,12 @@ def test_the_real_voc2012():
     ("text", "words"),
     [
         (b"PK\x03\x04\xff\xfe\xff", r"cat_train\.txt cannot be read as text"),
-        (b"", "names no image"),
+        (b"", "names no images"),
         (b"a 1\na -1\n", r"cat_train\.txt line 2 contradicts an earlier line about 'a'"),
-        (b"../../secret 1\n", r"line 1 names '\.\./\.\./secret'; a plain name"),
+        (b"../../secret 1\n", r"line 1 names '\.\./\.\./secret'; it must be a plain file name"),
     ],
 )
-def test_files_that_are_not_what_they_should_be(tmp_path, text, words):
+def test_bad_files(tmp_path, text, words):
     folder = tmp_path / "ImageSets" / "Main"
     folder.mkdir(parents=True)
     (folder / "cat_train.txt").write_bytes(text)

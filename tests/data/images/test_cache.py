@@ -28,7 +28,7 @@ def paths(tmp_path):
 
 @pytest.fixture
 def decoded(monkeypatch):
-    """The names of all files decoded, in order."""
+    """Return the names of all decoded files, in order."""
     names: list[str] = []
 
     def counting(paths, *rest):
@@ -76,7 +76,7 @@ def test_a_changed_file_is_decoded_again(tmp_path, paths, decoded):
     cache = ImageCache(tmp_path / "cache", SIZE)
     cache.add(paths)
     Image.new("RGB", (3, 3), "red").save(paths[2])
-    os.utime(paths[3], ns=(1, 1))  # the same bytes, but who could know that
+    os.utime(paths[3], ns=(1, 1))  # same bytes, other modification time
     slots, _ = ImageCache(tmp_path / "cache", SIZE).add(paths)
     assert decoded[5:] == [paths[2].name, paths[3].name]
     check(ImageCache(tmp_path / "cache", SIZE), slots, paths)
@@ -170,7 +170,7 @@ def damage(cache, kind):
         ("short", "has 100 bytes"),
         ("no data", "has 0 bytes"),
         ("no index", "but no tagspread-6.json"),
-        ("contradiction", "contradicts itself"),
+        ("contradiction", "is inconsistent"),
         ("other size", "7 x 7 pixels, not 6 x 6"),
         ("other version", "another version"),
         (b"", "is not the index"),
@@ -180,7 +180,7 @@ def damage(cache, kind):
         (b'{"format": "recipes"}', "is not the index"),
     ],
 )
-def test_damaged_or_foreign_caches_are_refused_and_left_alone(tmp_path, paths, kind, message):
+def test_damaged_or_foreign_caches_raise_and_are_not_changed(tmp_path, paths, kind, message):
     cache = ImageCache(tmp_path / "cache", SIZE)
     cache.add(paths)
     damage(cache, kind)
@@ -191,7 +191,7 @@ def test_damaged_or_foreign_caches_are_refused_and_left_alone(tmp_path, paths, k
     assert before == {path.name: path.read_bytes() for path in cache.folder.iterdir()}
 
 
-def test_a_folder_that_cannot_be_written_is_found_before_work(tmp_path, paths, decoded, monkeypatch):
+def test_an_unwritable_folder_raises_before_decoding(tmp_path, paths, decoded, monkeypatch):
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below", "/proc/nowhere"):
         with pytest.raises(TagspreadError, match="cannot be written or read"):
@@ -199,14 +199,14 @@ def test_a_folder_that_cannot_be_written_is_found_before_work(tmp_path, paths, d
     cache = ImageCache(tmp_path / "cache", SIZE)
     cache.add(paths[:2])
     decoded.clear()
-    monkeypatch.setattr(os, "access", lambda *_: False)  # the tests may run as root, who may do anything
+    monkeypatch.setattr(os, "access", lambda *_: False)  # the tests may run as root, who may write everywhere
     assert ImageCache(tmp_path / "cache", SIZE).add(paths[:2])[0].tolist() == [0, 1]  # reading suffices
     with pytest.raises(TagspreadError, match="permission denied"):
         cache.add(paths)
     assert decoded == []
 
 
-def test_a_full_disk_is_found_before_work(tmp_path, paths, decoded, monkeypatch):
+def test_a_full_disk_raises_before_decoding(tmp_path, paths, decoded, monkeypatch):
     cache = ImageCache(tmp_path / "cache", SIZE)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=500))
@@ -217,7 +217,7 @@ def test_a_full_disk_is_found_before_work(tmp_path, paths, decoded, monkeypatch)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_disk_that_fills_up_meanwhile(tmp_path, paths):
+def test_a_disk_that_fills_up_while_decoding(tmp_path, paths):
     cache = ImageCache(tmp_path / "cache", SIZE)
     cache.data_file.unlink()
     cache.data_file.symlink_to("/dev/full")
@@ -226,9 +226,9 @@ def test_a_disk_that_fills_up_meanwhile(tmp_path, paths):
     assert len(ImageCache(tmp_path / "cache", SIZE)) == 0
 
 
-def test_several_writers_fill_one_cache(tmp_path, paths, decoded):
+def test_several_writers_share_one_cache(tmp_path, paths, decoded):
     parts = [paths[:4], paths[2:][::-1], paths[1:], paths]
-    with ThreadPoolExecutor(8) as pool:  # all at once, where there is none yet
+    with ThreadPoolExecutor(8) as pool:  # all at once, with no cache yet
         assert all(len(cache) == 0 for cache in pool.map(lambda _: ImageCache(tmp_path / "new", SIZE), range(64)))
     caches = [ImageCache(tmp_path / "cache", SIZE) for _ in parts]  # a lock knows files, not processes
     with ThreadPoolExecutor(len(parts)) as pool:

@@ -15,7 +15,7 @@ from tagspread.data.images.decode import Broken, UnreadableImage, decode, decode
 from tagspread.errors import TagspreadError
 
 RNG = np.random.default_rng(0)
-# four colors, one per quarter: no turn or reflection leaves it as it is
+# four colors, one per quarter: every rotation or reflection changes the image
 QUARTERS = np.repeat(np.repeat(np.array([[[250, 10, 20], [30, 240, 40]], [[5, 15, 230], [200, 190, 0]]]), 4, 0), 4, 1)
 QUARTERS = QUARTERS.astype(np.uint8)
 
@@ -26,7 +26,7 @@ def saved(path, image, **options):
 
 
 def rows_columns(path, size):
-    """Height x width x 3, the way people think of images."""
+    """Return the pixels as height x width x 3."""
     found = decode(path, size)
     assert found.dtype == np.uint8
     assert found.shape == (3, size, size)
@@ -40,7 +40,7 @@ def test_rgb_of_the_same_size_is_unchanged(tmp_path):
     np.testing.assert_array_equal(rows_columns(str(path), 8), QUARTERS)
 
 
-def test_squeezed_without_keeping_proportions_and_antialiased(tmp_path):
+def test_resizing_ignores_the_aspect_ratio_and_is_antialiased(tmp_path):
     wide = np.zeros((16, 64, 3), np.uint8)
     wide[:, ::2] = 255  # stripes that plain interpolation would turn into black or white
     found = rows_columns(saved(tmp_path / "wide.png", Image.fromarray(wide)), 8)
@@ -99,7 +99,7 @@ def test_gray_modes(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["png", "tiff", "pgm"])
-def test_16_bit_gray_is_scaled_not_cut_off(tmp_path, kind):
+def test_16_bit_gray_is_scaled_not_clipped(tmp_path, kind):
     ramp = np.linspace(0, 65535, 64).round().astype(np.uint16).reshape(8, 8)
     path = tmp_path / f"ramp.{kind}"
     if kind == "pgm":
@@ -120,7 +120,7 @@ def test_wide_integers_and_floats(tmp_path):
     bytes_ = Image.fromarray(np.array([[0, 51.2], [255, 1.6]], np.float32))
     assert decode(saved(tmp_path / "bytes.tiff", bytes_), 2)[2].tolist() == [[0, 51], [255, 2]]
     for bad in (np.array([[70000]], np.int32), np.array([[-1]], np.int32), np.array([[np.nan]], np.float32)):
-        with pytest.raises(UnreadableImage, match="gray values go from"):
+        with pytest.raises(UnreadableImage, match="gray values range from"):
             decode(saved(tmp_path / "bad.tiff", Image.fromarray(bad)), 1)
 
 
@@ -136,7 +136,7 @@ def test_palette_with_and_without_transparency(tmp_path):
     assert several.reshape(4, 3).tolist() == [[255] * 3, colors[1], [255] * 3, colors[3]]
 
 
-def test_transparent_pixels_lie_on_white(tmp_path):
+def test_transparent_pixels_become_white(tmp_path):
     pixels = np.array([[[10, 20, 30, 255], [10, 20, 30, 0]], [[0, 0, 0, 51], [200, 0, 100, 128]]], np.uint8)
     found = rows_columns(saved(tmp_path / "see-through.png", Image.fromarray(pixels)), 2)
     alpha = pixels[..., 3:] / 255
@@ -190,7 +190,7 @@ def encoded(kind):
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "BMP"])
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
-def test_truncated_files_are_refused(tmp_path, kind, share):
+def test_truncated_files_raise(tmp_path, kind, share):
     whole = encoded(kind)
     path = tmp_path / "cut.jpg"
     path.write_bytes(whole)
@@ -203,9 +203,9 @@ def test_truncated_files_are_refused(tmp_path, kind, share):
     assert caught.value.reason in str(caught.value)
 
 
-def test_what_is_no_image_is_refused(tmp_path):
+def test_files_that_are_not_images_raise(tmp_path):
     (tmp_path / "empty.jpg").touch()
-    (tmp_path / "text.jpg").write_text("not a image")
+    (tmp_path / "text.jpg").write_text("not an image")
     (tmp_path / "folder.jpg").mkdir()
     (tmp_path / "drawing.jpg").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
     os.mkfifo(tmp_path / "pipe.jpg")
@@ -215,8 +215,8 @@ def test_what_is_no_image_is_refused(tmp_path):
         "empty": "the file is empty",
         "text": "no image format",
         "folder": "a directory",
-        "drawing": "a drawing",
-        "pipe": "no ordinary file",
+        "drawing": "a vector drawing",
+        "pipe": "not a regular file",
         "bomb": "2500000000 pixels",
         "missing": "no such file",
         "null\0": "null",
@@ -226,12 +226,12 @@ def test_what_is_no_image_is_refused(tmp_path):
             decode(tmp_path / f"{name}.jpg", 8)
 
 
-def test_the_error_survives_being_sent_between_processes():
+def test_the_error_can_be_sent_between_processes():
     error = pickle.loads(pickle.dumps(UnreadableImage("a.jpg", "no good")))
     assert (error.reason, str(error)) == ("no good", str(UnreadableImage("a.jpg", "no good")))
 
 
-def test_many_files_and_the_broken_ones_in_order(tmp_path, monkeypatch):
+def test_decoding_many_files_returns_broken_ones_in_order(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "AT_ONCE", 4)
     paths, seen = [], []
     for k in range(11):
@@ -250,7 +250,7 @@ def test_many_files_and_the_broken_ones_in_order(tmp_path, monkeypatch):
     assert decode_all([], 4, np.empty((0, 3, 4, 4), np.uint8)) == []
 
 
-def test_pillows_warnings_stay_inside_and_the_filters_as_they_were(tmp_path, monkeypatch):
+def test_pillow_warnings_are_suppressed_and_filters_restored(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 40)  # 8 x 8 is then suspicious, but not refused
     path = saved(tmp_path / "many.png", Image.fromarray(QUARTERS))
     before = list(warnings.filters)

@@ -21,7 +21,7 @@ from tagspread.errors import TagspreadError
 
 
 def scene(seed, size=(160, 120)):
-    """A soft image of large shapes, as photographs are, different for every seed."""
+    """Return a soft image of large shapes, like a photograph, different for every seed."""
     noise = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
     return Image.fromarray(noise).resize(size, Image.Resampling.BICUBIC).filter(ImageFilter.GaussianBlur(1))
 
@@ -46,14 +46,14 @@ def test_copies_are_found_after_resizing_and_compressing(tmp_path, seed):
     assert [group.tolist() for group in groups(pairs, len(copies))] == [list(range(len(copies)))]
 
 
-def test_different_images_are_not(tmp_path):
+def test_different_images_are_no_duplicates(tmp_path):
     rng = np.random.default_rng(0)
     noise = [Image.fromarray(rng.integers(0, 256, (60, 60, 3), dtype=np.uint8)) for _ in range(40)]
     different = [scene(seed) for seed in range(60)] + noise
     assert len(lookalikes(thumbs_of(tmp_path, different))) == 0
 
 
-def test_same_shapes_in_other_colors_and_flat_images_are_not(tmp_path):
+def test_other_colors_and_flat_images_are_no_duplicates(tmp_path):
     gray = np.linspace(0, 200, 90, dtype=np.uint8)
     ramp = np.tile(gray, (90, 1))
     red, blue = (np.zeros((90, 90, 3), dtype=np.uint8) for _ in range(2))
@@ -64,7 +64,7 @@ def test_same_shapes_in_other_colors_and_flat_images_are_not(tmp_path):
     assert len(lookalikes(thumbs)) == 0
 
 
-def test_very_many_equal_ones_make_one_group(tmp_path):
+def test_many_equal_images_form_one_group(tmp_path):
     thumbs = np.repeat(thumbs_of(tmp_path, [scene(1), scene(2)]), [ALL_PAIRS + 5, 2], axis=0)
     pairs = lookalikes(thumbs)
     assert len(pairs) == ALL_PAIRS + 4 + 1
@@ -86,7 +86,7 @@ def brute(prints, near):
 )
 def test_close_pairs_as_by_brute_force(numbers, variants, near):
     some = {*numbers}
-    for index, bits in variants:  # neighbors of what is there, or nothing would be close
+    for index, bits in variants:  # close to existing fingerprints; random ones are far apart
         some.add(numbers[index % len(numbers)] ^ sum(1 << bit for bit in bits))
     prints = np.array(sorted(some), dtype=np.uint64)
     assert close_pairs(prints, near).tolist() == brute(prints, near)
@@ -111,14 +111,14 @@ def test_same_bytes_only_among_equal_keys(tmp_path):
         file.write_bytes(content)
     assert same_bytes(files, [len(content) for content in contents]).tolist() == [[0, 2], [0, 3]]
     assert same_bytes(files, range(5)).shape == (0, 2)
-    files[1].unlink()  # alone with its size: never opened
+    files[1].unlink()  # the only file of its size: never opened
     assert len(same_bytes(files, [len(content) for content in contents])) == 2
 
 
-def test_a_mirrored_image_is_another(tmp_path):
+def test_a_mirrored_image_is_no_duplicate(tmp_path):
     one = scene(3)
     assert len(lookalikes(thumbs_of(tmp_path, [one, one.transpose(Image.Transpose.FLIP_LEFT_RIGHT)]))) == 0
 
 
-def test_groups_of_nothing():
+def test_groups_of_no_pairs():
     assert groups(np.empty((0, 2), dtype=np.int64), 5) == []

@@ -39,7 +39,7 @@ def test_links(tmp_path):
     top = write(tmp_path / "images", "sub/a.jpg")
     elsewhere = write(tmp_path / "elsewhere", "b.jpg", "c.jpg")
     (top / "sub" / "loop").symlink_to(top)
-    (top / "loop.jpg").symlink_to(top)  # a folder, whatever it is called
+    (top / "loop.jpg").symlink_to(top)  # a folder with the suffix of an image
     (top / "link.jpg").symlink_to(elsewhere / "b.jpg")
     (top / "folder").symlink_to(elsewhere)
     assert found(top) == ["link.jpg", "sub/a.jpg"]
@@ -47,7 +47,7 @@ def test_links(tmp_path):
     assert found(tmp_path / "top") == ["link.jpg", "sub/a.jpg"]  # the folder itself may be a link
 
 
-def test_a_folder_called_like_a_image_and_an_empty_folder(tmp_path):
+def test_a_folder_named_like_an_image_and_an_empty_folder(tmp_path):
     write(tmp_path, "album.jpg/a.jpg")
     (tmp_path / "empty").mkdir()
     assert found(tmp_path) == ["album.jpg/a.jpg"]
@@ -57,7 +57,7 @@ def test_a_folder_called_like_a_image_and_an_empty_folder(tmp_path):
 @pytest.mark.parametrize("name", ["nowhere", "file.jpg"])
 def test_bad_input(tmp_path, name):
     write(tmp_path, "file.jpg")
-    with pytest.raises(TagspreadError, match=f"{name} is no folder; give the folder with the images"):
+    with pytest.raises(TagspreadError, match=f"{name} is not a folder; give the folder with the images"):
         find_images(tmp_path / name)
 
 

@@ -11,7 +11,7 @@ VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_f
 
 @pytest.fixture
 def system(tmp_path, monkeypatch):
-    """A machine with 1,000 kB free, whose control groups are written by ``limit``."""
+    """Create a machine with 1,000 kB free; ``limit`` writes its control groups."""
     monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
     monkeypatch.setattr(memory, "CGROUPS", tmp_path / "cgroup")
     (tmp_path / "proc" / "self").mkdir(parents=True)
@@ -27,7 +27,7 @@ def limit(folder, names, most, taken, droppable):
     (folder / "memory.stat").write_text(f"anon 5\n{names[2]} {droppable}\n")
 
 
-def test_a_share_of_what_is_free(system):
+def test_share_of_the_free_memory(system):
     assert usable_memory(CPU) == int(0.6 * 1000 * 1024)
     assert usable_memory(CPU, 5) == 5
     (system / "proc" / "meminfo").unlink()
@@ -44,16 +44,16 @@ def test_a_container_has_less_than_its_machine(system):
     assert usable_memory(CPU) == 0
 
 
-def test_a_job_of_a_cluster_has_the_least_of_all_groups_above_it(system):
+def test_a_cluster_job_has_the_minimum_of_its_groups(system):
     (system / "proc" / "self" / "cgroup").write_text("0::/jobs/job_7/step_0\n")
     limit(system / "cgroup" / "jobs" / "job_7", VERSION_2, 800, 100, 0)
     limit(system / "cgroup" / "jobs" / "job_7" / "step_0", VERSION_2, "max", 100, 0)
     limit(system / "cgroup" / "jobs", VERSION_2, 900, 100, 0)
-    limit(system, VERSION_2, 1, 0, 0)  # above all groups: no business of ours
+    limit(system, VERSION_2, 1, 0, 0)  # above all groups: ignored
     assert usable_memory(CPU) == int(0.6 * 700)
 
 
-def test_the_older_version(system):
+def test_control_groups_version_1(system):
     (system / "proc" / "self" / "cgroup").write_text("9:name=systemd:/\n4:memory:/docker/seen/from/outside\n0::/\n")
     limit(system / "cgroup" / "memory", VERSION_1, 700, 200, 100)
     assert usable_memory(CPU) == int(0.6 * 600)

@@ -68,7 +68,7 @@ def test_a_small_budget_sends_images_to_disk(tmp_path, paths, device):
     assert roomy.placement != "disk"
 
 
-def test_the_disk_is_read_from_front_to_back(paths, tmp_path):
+def test_disk_reads_are_sequential(paths, tmp_path):
     class Recording:
         def __init__(self, images):
             self.images, self.shape, self.asked = images, images.shape, []
@@ -89,14 +89,14 @@ def test_the_disk_is_read_from_front_to_back(paths, tmp_path):
     assert len(recording.asked) == len(ROWS)
 
 
-def test_no_room_and_no_cache(paths, monkeypatch):
+def test_too_many_images_without_a_cache(paths, monkeypatch):
     with pytest.raises(TagspreadError) as caught:
         open_store(paths, SIZE, "cpu", budget=300)
     message = str(caught.value)
     for part in ("7 images of 6 x 6 pixels", "756 bytes", "300 bytes", "cache=DIR", "image_size"):
         assert part in message
     monkeypatch.setattr(module, "usable_memory", lambda *_: int(0.6 * 10**9))
-    with pytest.raises(TagspreadError, match=r"need 1\.0 GB, but 0\.6 GB are to be had"):
+    with pytest.raises(TagspreadError, match=r"need 1\.0 GB, but only 0\.6 GB are available"):
         open_store(paths, 7000, "cpu")
 
 
@@ -132,7 +132,7 @@ def test_wrong_rows_slots_and_items(tmp_path, paths):
     assert len(open_store([], SIZE, "cpu")[0]) == 0
 
 
-def test_amounts_for_people():
+def test_description_of_sizes():
     assert module._amount(860_500_000) == "0.9 GB"
     assert module._amount(1_234e9) == "1,234.0 GB"
     assert module._amount(2_340_000) == "2.3 MB"
@@ -143,7 +143,7 @@ def prefetchers():
     return [thread for thread in threading.enumerate() if thread.name.startswith("tagspread-prefetch")]
 
 
-def test_prefetch_keeps_the_order_and_works_ahead_but_not_further():
+def test_prefetch_keeps_the_order_and_limits_the_work_ahead():
     started = []
 
     def make(k):
@@ -182,7 +182,7 @@ def test_prefetch_raises_at_the_right_place():
         next(prefetch(str, [1], 0))
 
 
-def test_prefetch_ends_its_thread_when_no_longer_wanted():
+def test_prefetch_ends_its_thread_when_closed():
     made = iter(prefetch(str, iter(int, 1), ahead=4))  # endless zeros
     assert next(made) == "0"
     assert prefetchers()

@@ -13,7 +13,7 @@ def same(one, other):
     assert (one.classes, one.y.tolist()) == (other.classes, other.y.tolist())
 
 
-def test_which_column_is_what(read):
+def test_finding_columns(read):
     text = "id,width,keywords,file\n1,640,sea|sand,a.jpg\n2,480,sand,b.JPG\n"
     long = read(text, tags_column="keywords", ignore="all")
     assert [path.name for path in long.paths] == ["a.jpg", "b.JPG"]
@@ -31,13 +31,16 @@ def test_which_column_is_what(read):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"image_column": "flie"}, "image_column: .*no column 'flie', only 'file', 'sea', 'sand'. Did you mean 'file'"),
+        (
+            {"image_column": "flie"},
+            "image_column: .*no column 'flie'; its columns are 'file', 'sea', 'sand'. Did you mean 'file'",
+        ),
         ({"tags_column": "x"}, "tags_column: .*no column 'x'"),
         ({"ignore": ["width"]}, "ignore: .*no column 'width'"),
-        ({"layout": "long"}, "which column holds the tags \\('sea', 'sand'\\)"),
+        ({"layout": "long"}, "cannot tell which column holds the tags \\('sea', 'sand'\\)"),
         ({"layout": "lnog"}, "layout is 'lnog'.*Did you mean 'long'"),
         ({"layout": "wide", "tags_column": "sea"}, "tags_column is 'sea', but layout is 'wide'"),
-        ({"ignore": ["sea", "sand"]}, "has no column beside the image's"),
+        ({"ignore": ["sea", "sand"]}, "has no column besides the image column 'file'"),
     ],
 )
 def test_wrong_options(read, options, words):
@@ -45,7 +48,7 @@ def test_wrong_options(read, options, words):
         read(WIDE, **options)
 
 
-def test_nothing_left(read):
+def test_no_class_column_left(read):
     with pytest.raises(TagspreadError, match="has no column of 1, 0 and blanks"):
         read("file,by\na.jpg,me\n", ignore="all")
 
@@ -64,14 +67,14 @@ def test_parquet(tmp_path, monkeypatch):
     pd = pytest.importorskip("pandas")
     file = tmp_path / "labels.parquet"
     file.write_bytes(b"file,tags")
-    with pytest.raises(TagspreadError, match="is no Parquet file"):
+    with pytest.raises(TagspreadError, match="is not a Parquet file"):
         read_table(file, "")
     file.write_bytes(b"PAR1")
     frames = [
         pd.DataFrame({"file": ["a.jpg", "b.jpg"], "tags": [np.array(["x", "y"]), None]}),
         pd.DataFrame({"file": ["a.jpg", "../b.jpg"], "x": [True, False]}),
     ]
-    monkeypatch.setattr(pd, "read_parquet", lambda _: frames.pop(0))  # pyarrow need not be there
+    monkeypatch.setattr(pd, "read_parquet", lambda _: frames.pop(0))  # works without pyarrow
     assert read_table(file, "").y.tolist() == [[1, 1], [0, 0]]
     with pytest.raises(TagspreadError, match=r"labels\.parquet row 1 names '\.\./b\.jpg'"):
         read_table(file, "")
@@ -85,7 +88,7 @@ def test_parquet(tmp_path, monkeypatch):
 
 
 def test_a_real_parquet_file(tmp_path):
-    """Lists of tags, text with a delimiter, and columns with gaps."""
+    """Read lists of tags, text with a delimiter, and columns with missing values."""
     names = ["a.jpg", "b.jpg"]
     for column, frame in {
         "lists": pd.DataFrame({"image": names, "tags": [["sea", "sand"], []]}),

@@ -15,22 +15,22 @@ from tagspread.errors import TagspreadError
         {"ignore": ["note", "who"], "allow_outside": True},
     ],
 )
-def test_options_survive_the_way_to_json_and_back(given):
+def test_options_round_trip_through_json(given):
     options = GivenOptions.of(given)
     assert options.to_dict() == given
     assert GivenOptions.of(options.to_dict()) == options
     assert GivenOptions.of(options) is options
 
 
-def test_what_is_not_given_is_left_to_read_table(tmp_path):
+def test_missing_options_use_the_defaults_of_read_table(tmp_path):
     (tmp_path / "labels.csv").write_text("image,tags\na.jpg,sea|sand\n")
     assert read_table(tmp_path / "labels.csv", tmp_path, **GivenOptions().to_dict()).classes == ("sand", "sea")
     whole = GivenOptions(delimiter="").to_dict()
     assert read_table(tmp_path / "labels.csv", tmp_path, **whole).classes == ("sea|sand",)
 
 
-def test_options_that_are_refused():
+def test_bad_options():
     with pytest.raises(TagspreadError, match=r"no option 'delimeter'\. Did you mean 'delimiter'\?"):
         GivenOptions.of({"delimeter": ";"})
-    with pytest.raises(TagspreadError, match="delimiter is empty; give what separates tags, or None"):
+    with pytest.raises(TagspreadError, match="delimiter is empty; give the text between tags, such as '\\|', or None"):
         GivenOptions.of({"delimiter": ""})

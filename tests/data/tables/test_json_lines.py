@@ -39,17 +39,17 @@ def test_columns(read):
     assert table.classes == ("sea",)
 
 
-def test_which_key_names_the_image(read):
+def test_image_key(read):
     entries = [{"mask": "m.png", "file_name": "a.jpg", "tags": ["x"]}]
     assert names(read(entries, ignore="mask")) == ["a.jpg"]
     assert names(read(entries, image_column="mask", ignore="file_name")) == ["m.png"]
     entries = [{"tags": ["x"], "file": "a.jpg"}]
     assert names(read(entries)) == ["a.jpg"]
-    with pytest.raises(TagspreadError, match="no column 'file_name', only 'tags', 'file'"):
+    with pytest.raises(TagspreadError, match="no column 'file_name'; its columns are 'tags', 'file'"):
         read(entries, image_column="file_name")
 
 
-def test_paths_start_from_the_folder_of_a_metadata_file_below_the_images(tmp_path):
+def test_paths_are_relative_to_the_folder_of_a_metadata_file(tmp_path):
     (tmp_path / "photos" / "train").mkdir(parents=True)
     file = tmp_path / "photos" / "train" / "metadata.jsonl"
     file.write_text('{"file_name": "a.jpg", "tags": ["x"]}\n')
@@ -57,7 +57,7 @@ def test_paths_start_from_the_folder_of_a_metadata_file_below_the_images(tmp_pat
         for images in (tmp_path / "photos", file.parent):
             assert read_table(labels, images).paths == (file.with_name("a.jpg"),)
     assert read_table(file, tmp_path / "others").paths == (tmp_path / "others" / "a.jpg",)
-    other = file.rename(file.with_name("labels.jsonl"))  # only a metadata file belongs to the folder that it is in
+    other = file.rename(file.with_name("labels.jsonl"))  # only paths in a metadata file are relative to its folder
     assert read_table(other, tmp_path / "photos").paths == (tmp_path / "photos" / "a.jpg",)
 
 
@@ -72,15 +72,15 @@ def test_csv(read):
     [
         ("", "metadata.jsonl is empty (0 bytes)"),
         ("\n\n", "has no lines"),
-        ('{"file_name": "a.jpg", "tags": ["x"]}\n\n{"file_name":\n', "metadata.jsonl line 3 is not JSON"),
-        ("[]\n", "line 1 is no JSON object"),
+        ('{"file_name": "a.jpg", "tags": ["x"]}\n\n{"file_name":\n', "metadata.jsonl line 3 is not valid JSON"),
+        ("[]\n", "line 1 is not a JSON object"),
         ([{"file_name": "a.jpg", "tags": ["x"]}, {"tags": ["x"]}], "line 2 names no image"),
-        ([{"file_name": "/etc/a.jpg", "tags": ["x"]}], "line 1 names '/etc/a.jpg', which leads out"),
-        ([{"file_name": "a.jpg", "tags": {"bbox": []}}], "line 1 holds {'bbox': []}, where a list of tags is expected"),
+        ([{"file_name": "/etc/a.jpg", "tags": ["x"]}], "line 1 names '/etc/a.jpg', which is outside"),
+        ([{"file_name": "a.jpg", "tags": {"bbox": []}}], "line 1 holds {'bbox': []}; write a list of tags"),
         ([{"file_name": "a.jpg", "tags": [["x"]]}], "line 1 holds [['x']]"),
         ([{"file_name": "a.jpg", "text": "a beach"}], "line 1, column 'text' holds 'a beach'"),
-        ([{"file_name": "a.jpg", "text": "a beach", "tags": ["x"]}], "and also 'text'"),
-        ([{"file_name": "a.jpg", "sea": 1}, {"file_name": "./a.jpg", "sea": 1}], "line 2 names"),
+        ([{"file_name": "a.jpg", "text": "a beach", "tags": ["x"]}], "and other columns: 'text'"),
+        ([{"file_name": "a.jpg", "sea": 1}, {"file_name": "./a.jpg", "sea": 1}], "line 2 repeats"),
     ],
 )
 def test_bad_input(read, content, words):

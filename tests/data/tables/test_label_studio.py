@@ -1,4 +1,4 @@
-"""Exports of Label Studio: as it writes them, and as they may be broken."""
+"""Label Studio exports: all formats, and damaged files."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ def images(tmp_path):
 
 
 def task(image, *answers, key="image", **more):
-    """A task as the JSON export has it: ``answers`` are lists of ticked tags, None for a skipped one."""
+    """Return a task of the JSON export: ``answers`` are lists of ticked tags, or None for a skipped annotation."""
     annotations = [
         {"id": 1, "was_cancelled": tags is None, "result": [result(tags)] if tags else []} for tags in answers
     ]
@@ -44,9 +44,9 @@ def as_dict(table, images):
 def test_json(tmp_path, images):
     tasks = [
         task("/data/local-files/?d=a%20b.jpg", ["sea", "sand"]),
-        task("/data/local-files/?d=photos/sub/a%20b.jpg", []),  # annotated: nothing is on it
-        task("https://example.com/images/c.jpg?x=1", ["sea"], None),  # the second was skipped
-        task("/data/upload/3/0a1b2c3d-d.jpg"),  # nobody looked
+        task("/data/local-files/?d=photos/sub/a%20b.jpg", []),  # annotated, without tags
+        task("https://example.com/images/c.jpg?x=1", ["sea"], None),  # the second annotation was skipped
+        task("/data/upload/3/0a1b2c3d-d.jpg"),  # no annotation
     ]
     table = read(tmp_path, tasks, images)
     assert table.classes == ("sand", "sea")
@@ -60,27 +60,27 @@ def test_uploaded_files_have_a_prefix(tmp_path, images):
     assert as_dict(table, images) == {"d.jpg": [1]}
 
 
-def test_what_nobody_can_find_stays_as_it_is(tmp_path, images):
+def test_missing_images_keep_their_address(tmp_path, images):
     table = read(tmp_path, [task("/data/local-files/?d=gone/e.jpg", ["sea"])], images)
     assert as_dict(table, images) == {"gone/e.jpg": [1]}
 
 
-def test_the_name_that_tagspread_gave_wins_over_the_address(tmp_path, images):
+def test_the_name_written_by_tagspread_wins_over_the_address(tmp_path, images):
     one = task("/data/local-files/?d=c.jpg", ["sea"])
     one["data"]["file_name"] = "sub/d.jpg"
     assert as_dict(read(tmp_path, [one], images), images) == {"sub/d.jpg": [1]}
 
 
-def test_where_people_disagree_it_is_unknown(tmp_path, images):
+def test_labels_on_which_annotators_disagree_are_unknown(tmp_path, images):
     table = read(tmp_path, [task("c.jpg", ["sea", "sand"], ["sea"]), task("a b.jpg", ["sky"], ["sky"])], images)
     assert as_dict(table, images) == {"c.jpg": [-1, 1, 0], "a b.jpg": [0, 0, 1]}
 
 
-def test_only_the_question_about_tags(tmp_path, images):
+def test_several_questions_need_tags_column(tmp_path, images):
     one = task("c.jpg", ["sea"])
     one["annotations"][0]["result"].append(result(["blurred"], name="quality"))
     one["annotations"][0]["result"].append({"type": "rectanglelabels", "from_name": "box", "value": {}})
-    with pytest.raises(ValueError, match=r"task 1 answers more than one question \(tags, quality\)"):
+    with pytest.raises(ValueError, match=r"task 1 has answers to several questions \(tags, quality\)"):
         read(tmp_path, [one], images)
     assert read(tmp_path, [one], images, tags_column="quality").classes == ("blurred",)
 
@@ -119,7 +119,7 @@ def test_csv_and_tsv(tmp_path, images, name, separator):
 def test_csv_with_a_column_too_many(tmp_path, images):
     write_csv(tmp_path / "e.csv", [{"image": "c.jpg", "choice": "sea", "place": "Rome"} | OTHERS])
     with pytest.raises(
-        ValueError, match=r"which column holds the tags \('choice', 'place'\)\? Say so with tags_column"
+        ValueError, match=r"cannot tell which column holds the tags \('choice', 'place'\); name it with tags_column"
     ):
         read_table(tmp_path / "e.csv", images)
     for options in ({"tags_column": "choice"}, {"ignore": ["place"]}):
@@ -131,18 +131,21 @@ def test_csv_with_a_column_too_many(tmp_path, images):
 @pytest.mark.parametrize(
     ("tasks", "words"),
     [
-        ("{", "is not JSON"),
-        ({"images": [], "annotations": []}, "is no list of tasks"),
-        ([1], "is no list of tasks"),
+        ("{", "is not valid JSON"),
+        ({"images": [], "annotations": []}, "is not a list of tasks"),
+        ([1], "is not a list of tasks"),
         ([], "holds no annotations"),
         ([{"data": {"image": "c.jpg"}, "predictions": []}], "holds no annotations; import it into Label Studio"),
-        ([task("c.jpg")], "holds no annotation that was submitted"),
-        ([task("c.jpg", [])], "names no tag at all"),
-        ([task("c.jpg", ["sea"], data={"text": "hello"})], "task 1 names no image; say where .* image_column"),
-        ([task("c.jpg", ["sea"], data=None)], "task 1 is not as Label Studio writes one"),
-        ([task("c.jpg", ["sea"], annotations=[3])], "task 1 is not as Label Studio writes one"),
-        ([task("../c.jpg", ["sea"], data={"file_name": "../c.jpg"})], "leads out of the images' folder"),
-        ([task("c.jpg", ["sea"]), task("c.jpg", [{"odd": 1}])], "task 2 holds .*odd.* where choices are expected"),
+        ([task("c.jpg")], "holds no submitted annotation"),
+        ([task("c.jpg", [])], "holds no tags"),
+        (
+            [task("c.jpg", ["sea"], data={"text": "hello"})],
+            "task 1 names no image; name the column of images with image_column",
+        ),
+        ([task("c.jpg", ["sea"], data=None)], "task 1 does not have the format of Label Studio"),
+        ([task("c.jpg", ["sea"], annotations=[3])], "task 1 does not have the format of Label Studio"),
+        ([task("../c.jpg", ["sea"], data={"file_name": "../c.jpg"})], "is outside the image folder"),
+        ([task("c.jpg", ["sea"]), task("c.jpg", [{"odd": 1}])], "task 2 holds .*odd.* instead of choices"),
     ],
 )
 def test_bad_exports(tmp_path, images, tasks, words):
@@ -156,14 +159,14 @@ def test_not_utf8(tmp_path, images):
         read_table(tmp_path / "e.json", images)
 
 
-def test_a_table_that_only_looks_a_little_alike_is_read_as_ever(tmp_path, images):
+def test_a_similar_table_is_not_read_as_an_export(tmp_path, images):
     (tmp_path / "l.csv").write_text("id,image,tags\n1,c.jpg,sea\n")
     table = read_table(tmp_path / "l.csv", images, ignore="all")
     assert table.classes == ("sea",)
     assert np.array_equal(table.y, [[1]])
 
 
-def test_the_pseudo_labels_of_a_run_is_no_table_of_labels(tmp_path, images):
+def test_the_pseudo_labels_of_a_run_raise(tmp_path, images):
     (tmp_path / "pseudo_labels.csv").write_text("image,tag,target,score,rank,flips\nc.jpg,sea,1,0.9,1,0\n")
-    with pytest.raises(ValueError, match="took its unlabeled images for, not labels that a person gave"):
+    with pytest.raises(ValueError, match="holds the pseudo-labels of a run, not labels given by people"):
         read_table(tmp_path / "pseudo_labels.csv", images, ignore="all")

@@ -21,7 +21,7 @@ def table(rows, classes=("sea", "sand"), unlisted=-1):
     )
 
 
-def test_what_it_makes_of_its_arguments():
+def test_conversion_of_arguments():
     one = LabelTable(["a.jpg"], ["sea", "sand"], [[True, False]])  # type: ignore[list-item,arg-type]
     assert (one.paths, one.classes, len(one)) == ((Path("a.jpg"),), ("sea", "sand"), 1)
     assert one.y.dtype == np.int8
@@ -75,7 +75,7 @@ def test_compact_paths():
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "d", "aa"]), max_size=12))
-def test_names_that_come_twice(names):
+def test_repeated_names(names):
     writer = PathsWriter()
     for name in names:
         writer.add(name)
@@ -109,7 +109,12 @@ def test_select(tmp_path):
     assert isinstance(read.paths, Paths)
     assert tuple(read.paths) == (Path("top/c"), Path("top/b"))
     assert (read.y.tolist(), read.unlisted) == ([[1, 1], [0, 1]], 0)
-    for rows, words in [([3], "from 3 to 3, but there are 3"), ([-4], "from -4"), ([0.5], "float64"), ([True], "bool")]:
+    for rows, words in [
+        ([3], "from 3 to 3, but the table has 3 rows"),
+        ([-4], "from -4"),
+        ([0.5], "float64"),
+        ([True], "bool"),
+    ]:
         with pytest.raises(TagspreadError, match=words):
             whole.select(rows)
 
@@ -119,13 +124,13 @@ def test_merge():
     both = one.merge(other)
     assert both.classes == ("sea", "sand", "gull")
     assert [str(path) for path in both.paths] == ["a", "b", "c"]
-    # b: its second row lists all there is, so there is no sea
+    # b: its second row lists all its tags, so sea is absent
     assert both.y.tolist() == [[1, 0, -1], [0, 1, -1], [0, 0, 1]]
     assert both.unlisted == -1
     assert one.merge(one) == one
     assert table({"a": [1, -1]}).merge(table({"a": [-1, 0]})) == table({"a": [1, 0]})
     with pytest.raises(
-        TagspreadError, match=r"b: 'sand' is 1 in one table and 0 in the other \(1 such labels in all\)"
+        TagspreadError, match=r"b: 'sand' is 1 in one table and 0 in the other \(1 conflicting labels in total\)"
     ):
         one.merge(table({"c": [1, 1], "b": [-1, 0]}))
     twice = LabelTable([Path("x"), Path("y"), Path("x")], ("sea", "sand"), np.zeros((3, 2)))
@@ -170,7 +175,7 @@ def tables(draw):
 
 @settings(max_examples=60, deadline=None)
 @given(tables())
-def test_what_is_written_is_read(tmp_path_factory, whole):
+def test_write_and_read_round_trip(tmp_path_factory, whole):
     file = tmp_path_factory.mktemp("table") / "labels.csv"
     whole.write(file)
     assert read_table(file, "") == whole
@@ -178,7 +183,7 @@ def test_what_is_written_is_read(tmp_path_factory, whole):
 
 @settings(max_examples=40, deadline=None)
 @given(tables())
-def test_frames_there_and_back(whole):
+def test_frames_round_trip(whole):
     pytest.importorskip("pandas")
     assert LabelTable.from_frame(whole.to_frame("the image"), "the image") == whole
 
@@ -195,12 +200,12 @@ def test_frames():
     assert found.paths[0] == Path("top/a.jpg")
     assert found.to_frame().isna().sum().to_dict() == {"image": 0, "x": 1, "7": 1, "z": 1}
     cases: list[tuple[Any, dict[str, Any], str]] = [
-        (frame, {"ignore": ["size"], "images": "top"}, "frame row 1 names '/b.jpg', which leads out"),
-        (frame, {}, "and also 'size'"),
+        (frame, {"ignore": ["size"], "images": "top"}, "frame row 1 names '/b.jpg', which is outside"),
+        (frame, {}, "and other columns: 'size'"),
         (wide.assign(x=[2, float("inf")]), {}, "frame row 0, column 'x' holds '2'"),
         (wide.iloc[:0], {}, "frame has no rows"),
-        (wide[["path"]], {}, "frame has 1 columns"),
-        (pd.concat([wide, wide]), {}, "frame row 2 names a.jpg again, after row 0"),
+        (wide[["path"]], {}, "frame has 1 column; it needs"),
+        (pd.concat([wide, wide]), {}, "frame row 2 repeats a.jpg of row 0; give each image one row"),
     ]
     for bad, options, words in cases:
         with pytest.raises(TagspreadError, match=words):

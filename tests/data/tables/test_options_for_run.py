@@ -9,7 +9,7 @@ OWN = {"image_column": "Bild", "tags_column": "Etiketten", "delimiter": ";", "ig
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "jsonl"])
-def test_columns_of_the_runs_own_table_where_they_are_there(tmp_path, kind):
+def test_column_options_of_the_run_apply_to_existing_columns(tmp_path, kind):
     file = tmp_path / f"table.{kind}"
     frame = pd.DataFrame({"Bild": ["a.png"], "Etiketten": ["sea;sand"], "note": [""]})
     if kind == "parquet":
@@ -29,7 +29,7 @@ def test_columns_of_the_runs_own_table_where_they_are_there(tmp_path, kind):
     assert "tags_column" not in options_for_run(file, OWN, {"layout": "wide"})
 
 
-def test_other_tables_are_read_as_usual(tmp_path):
+def test_other_tables_use_the_default_options(tmp_path):
     (tmp_path / "other.csv").write_text("image,tags\na.png,sea\n")
     usual = {"delimiter": ";", "ignore": []}
     assert options_for_run(tmp_path / "other.csv", OWN, {}) == usual
@@ -39,6 +39,6 @@ def test_other_tables_are_read_as_usual(tmp_path):
         assert options_for_run(tmp_path / name, OWN, {}) == usual
 
 
-def test_a_folder_stands_for_its_metadata_file(tmp_path):
+def test_a_folder_means_its_metadata_file(tmp_path):
     (tmp_path / "metadata.jsonl").write_text('{"Bild": "a.png", "Etiketten": ["sea"]}\n')
     assert options_for_run(tmp_path, OWN, {}) == OWN | {"ignore": []}

@@ -50,7 +50,7 @@ def test_wide(read):
         lambda text: text.replace(b"a.jpg", b'"a.jpg"').replace(b"sea", b'"sea"').replace(b'"sea"|sand', b'"sea|sand"'),
     ],
 )
-def test_what_spreadsheets_make_of_it(read, text, change):
+def test_tables_saved_by_spreadsheets(read, text, change):
     plain, changed = read(text), read(change(text.encode()))
     assert (changed.paths, changed.classes) == (plain.paths, plain.classes)
     np.testing.assert_array_equal(changed.y, plain.y)
@@ -74,7 +74,7 @@ def test_quotes_delimiters_and_unicode(read):
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sets(st.text("abc é砂'\"|\n\r,;", min_size=1, max_size=4), max_size=4), min_size=1, max_size=5))
-def test_any_tags_come_back(tmp_path_factory, rows):
+def test_any_tags_round_trip(tmp_path_factory, rows):
     file = tmp_path_factory.mktemp("table") / "labels.csv"
     with file.open("w", newline="", encoding="utf-8") as opened:
         writer = csv.writer(opened)
@@ -85,7 +85,7 @@ def test_any_tags_come_back(tmp_path_factory, rows):
     if alike and not any("|" in "|".join(tags) for tags in rows):
         return  # see test_another_delimiter
     if not any(meant):
-        with pytest.raises(TagspreadError, match="names no tag at all"):
+        with pytest.raises(TagspreadError, match="holds no tags"):
             read_table(file, "")
         return
     table = read_table(file, "")
@@ -97,11 +97,14 @@ def test_aligned():
     table = LabelTable((Path("a"), Path("b")), ("sea", "sand"), np.array([[1, 0], [-1, 1]], np.int8))
     found = table.aligned(("gull", "sand", "sea"), "test.csv")
     assert found.dtype == np.int8
-    assert found.tolist() == [[-1, 0, 1], [-1, 1, -1]]  # nobody said anything about gulls
+    assert found.tolist() == [[-1, 0, 1], [-1, 1, -1]]  # no label of gulls is known
     np.testing.assert_array_equal(table.aligned(table.classes, "test.csv"), table.y)
     complete = LabelTable((Path("a"),), ("sea",), np.array([[1]], np.int8), unlisted=0)
     assert complete.aligned(("gull", "sea"), "test.csv").tolist() == [[0, 1]]  # a list of tags without a gull
-    with pytest.raises(TagspreadError, match=r"test\.csv has the tag 'sand'.* do not\. Did you mean 'sands'\?"):
+    with pytest.raises(
+        TagspreadError,
+        match=r"test\.csv has the tag 'sand', which is not in the training labels\. Did you mean 'sands'\?",
+    ):
         table.aligned(("sea", "sands"), "test.csv")
 
 
@@ -118,42 +121,51 @@ def test_no_such_file(tmp_path):
         ("", "is empty (0 bytes)"),
         ("\n\n", "has no rows below its header"),
         ("file,tags\n\n", "has no rows below its header"),
-        ("file\na.jpg\n", "has one column; give the image and its tags, separated by commas"),
-        ("file,tags\na.jpg,sea,sand\n", "line 2 has 3 cells, its header 2"),
+        ("file\na.jpg\n", "has one column; write the image and its tags into columns separated by commas"),
+        ("file,tags\na.jpg,sea,sand\n", "line 2 has 3 cells, but the header has 2"),
         ("file,tags\n\n\na.jpg,sea\n\nb.jpg\n", "line 6 has 1 cells"),  # as an editor counts
         ('file,tags\na.jpg,"two\nlines"\nb.jpg\n', "line 4 has 1 cells"),
-        ("image,tags\na.jpg,\"['sea', 'sand']\"\n", "line 2 holds \"['sea', 'sand']\", a list as Python prints it"),
+        (
+            "image,tags\na.jpg,\"['sea', 'sand']\"\n",
+            "line 2 holds the Python list \"['sea', 'sand']\"; write tags with a",
+        ),
         ("file,sea\na.jpg,1\n\nb.jpg,yes\n", "line 4, column 'sea' holds 'yes'; write 1, 0 or nothing"),
         ("file,sea,sand\na.jpg,1,2\n", "line 2, column 'sand' holds '2'"),
         (
             "file,keywords\na.jpg,sea|sand\n",
-            "column 'keywords' holds 'sea|sand'; write 1, 0 or nothing (unknown). For a",
+            "column 'keywords' holds 'sea|sand'; write 1, 0 or nothing (unknown). If the",
         ),
-        ("file,tags\na.jpg,\nb.jpg, | \n", "names no tag at all"),
+        ("file,tags\na.jpg,\nb.jpg, | \n", "holds no tags"),
         ("file,tags\na.jpg,x\n ,sea\n", "line 3 names no image"),
         ("file,sea\n,1\n", "line 2 names no image"),
-        ("file,sea\na.jpg,1\n\nb.jpg,1\n.//a.jpg,1\n", "line 5 names images/a.jpg again, after line 2; give each"),
+        (
+            "file,sea\na.jpg,1\n\nb.jpg,1\n.//a.jpg,1\n",
+            "line 5 repeats images/a.jpg of line 2; give each image one line",
+        ),
         ("file,tags\n./,x\n", "line 2 names no image"),
-        ("file,tags\nx.jpg,x\n../a.jpg,x\n", "line 3 names '../a.jpg', which leads out of the images' folder"),
-        ("file,sea\nsub/../a.jpg,1\n", "line 2 names 'sub/../a.jpg', which leads out"),
-        ("file,sea\n/etc/a.jpg,1\n", "line 2 names '/etc/a.jpg', which leads out"),
-        ("file,sea\nC:\\a.jpg,1\n", "which leads out"),
-        ("file,sea\n..\\a.jpg,1\n", "which leads out"),
-        ("file,sea\n\\\\server\\a.jpg,1\n", "which leads out"),
-        ("a.JPG,sea\nb.jpg,sand\n", "line 1 begins with 'a.JPG', a image"),
+        ("file,tags\nx.jpg,x\n../a.jpg,x\n", "line 3 names '../a.jpg', which is outside the image folder"),
+        ("file,sea\nsub/../a.jpg,1\n", "line 2 names 'sub/../a.jpg', which is outside"),
+        ("file,sea\n/etc/a.jpg,1\n", "line 2 names '/etc/a.jpg', which is outside"),
+        ("file,sea\nC:\\a.jpg,1\n", "which is outside"),
+        ("file,sea\n..\\a.jpg,1\n", "which is outside"),
+        ("file,sea\n\\\\server\\a.jpg,1\n", "which is outside"),
+        (
+            "a.JPG,sea\nb.jpg,sand\n",
+            "line 1 begins with the image name 'a.JPG', but the first line must hold the names",
+        ),
         (b"PK\x03\x04....", "is a ZIP archive or an Excel workbook; unpack it, or save the sheet as CSV"),
-        (b"\x1f\x8b....", "is packed with gzip"),
-        (b"PAR1....", "is a Parquet file; let its name end in .parquet"),
+        (b"\x1f\x8b....", "is compressed with gzip; decompress it first"),
+        (b"PAR1....", "is a Parquet file; rename it so that its name ends in .parquet"),
         (b"\xff\xd8\xff\xe0", "is a JPEG image"),
-        (b"file,tags\na.jpg,\0\0\n", "something binary"),
+        (b"file,tags\na.jpg,\0\0\n", "is a binary file, not a CSV file"),
         (
             "file,tags,width,author\na.jpg,x,640,me\n",
-            "and also 'width', 'author'; if those are no tags: ignore=['width'",
+            "and other columns: 'width', 'author'; omit these with ignore=['width'",
         ),
         ("file,sea,width,by\na.jpg,1,640,me\n", "line 2, column 'width' holds '640'; write 1, 0"),
         ("file,sea,width,by\na.jpg,1,640,me\n", "ignore=['width', 'by']"),
-        ("file,sea\na.jpg,1\na.jpg,0\n", "line 3 names images/a.jpg again"),
-        ("file,sea,sand, sea\na.jpg,1,0,1\n", "column 4 is called 'sea' as one before"),
+        ("file,sea\na.jpg,1\na.jpg,0\n", "line 3 repeats images/a.jpg of line 2"),
+        ("file,sea,sand, sea\na.jpg,1,0,1\n", "column 4 repeats the name 'sea' of an earlier column; give each"),
         ("file,sea,\na.jpg,1,0\n", "column 3 has no name"),
         (
             'file,tags\na.jpg,x\nb.jpg,"sea\nc.jpg,sand\n',
@@ -173,7 +185,7 @@ def same(one, other):
     assert (one.classes, one.y.tolist()) == (other.classes, other.y.tolist())
 
 
-def test_rows_of_one_image_are_united(read):
+def test_rows_of_one_image_are_merged(read):
     apart = read("file,tag\na.jpg,sea\na.jpg,sand\nsub/b.jpg,sea\n./a.jpg,gull\nsub//b.jpg,sea\n")
     assert [path.as_posix() for path in apart.paths] == ["images/a.jpg", "images/sub/b.jpg"]
     assert apart.classes == ("gull", "sand", "sea")
@@ -198,7 +210,7 @@ def test_many_lines_of_one_image(read):
 
 def test_a_column_of_sentences(read, monkeypatch):
     monkeypatch.setattr("tagspread.data.tables.layouts.MOST_TAGS", 3)
-    with pytest.raises(TagspreadError, match="line 5 brings more than 3 different tags"):
+    with pytest.raises(TagspreadError, match="line 5: more than 3 different tags"):
         read("file,tags\n" + "".join(f"{k}.jpg,t{k}\n" for k in range(5)))
 
 
@@ -208,7 +220,7 @@ def test_separators(read, separator, text):
     same(read(text.replace(",", separator)), read(text))
 
 
-def test_separators_that_are_in_cells_as_well(read):
+def test_separators_inside_cells(read):
     assert read("file,a;b;c\nx.jpg,1\n").classes == ("a;b;c",)
     assert read("file;tags\nx.jpg;a, b|c\n").classes == ("a, b", "c")
     assert read('"fi\nle",tags\nx.jpg,"a;b|c"\n').classes == ("a;b", "c")
@@ -223,7 +235,9 @@ def test_suffixes(tmp_path, name):
 
 def test_other_suffixes(tmp_path):
     (tmp_path / "labels.xlsx").write_bytes(b"PK")
-    with pytest.raises(TagspreadError, match=r"ends in \.xlsx; these are read: \.csv, \.tsv, \.txt, \.parquet"):
+    with pytest.raises(
+        TagspreadError, match=r"ends in \.xlsx; save the table as one of \.csv, \.tsv, \.txt, \.parquet"
+    ):
         read_table(tmp_path / "labels.xlsx", "")
 
 
@@ -233,14 +247,14 @@ def test_other_suffixes(tmp_path):
         (["a;b", "b;c", "a"], ";"),
         (["a,b"], ","),
         (["sea sand", "sea gull", "sand gull", "gull sea"], " "),
-        (["b", "a", "a", "a; b", "a"], ";"),  # few lists, but of tags that stand alone elsewhere
+        (["b", "a", "a", "a; b", "a"], ";"),  # few lists, but their tags occur alone in other cells
     ],
 )
 def test_another_delimiter(read, cells, other):
     text = "file,tags\n" + "".join(f'{k}.jpg,"{cell}"\n' for k, cell in enumerate(cells))
     lists = [cell for cell in cells if other in cell]
-    words = f"{len(lists)} of the first {len(cells)} hold '{other}', such as '{lists[0]}'"
-    with pytest.raises(TagspreadError, match=f"no list of tags holds '[|]', but {words}"):
+    words = f"{len(lists)} of the first {len(cells)} contain '{other}', such as '{lists[0]}'"
+    with pytest.raises(TagspreadError, match=f"no cell of tags contains the delimiter '[|]', but {words}"):
         read(text)
     assert all(other not in name for name in read(text, delimiter=other).classes)
     assert read(text, delimiter=None).classes == tuple(sorted(set(cells)))

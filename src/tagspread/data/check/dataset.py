@@ -1,4 +1,4 @@
-"""Check a data set before training: every error, warning and note at once, by file, row and tag."""
+"""Check a data set before training: report every error, warning and note by file, row and tag."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def check_dataset(
     near: int = 4,
     progress: Progress | None = None,
 ) -> CheckReport:
-    """Read every image and every label once, and report all findings together.
+    """Read every image and every label once, and report all problems together.
 
     Args:
-        images: the folder of images, tagged and unlabeled.
-        labels: tags of some of them; None if they cannot be read: then only the images are checked.
-        test: tags of those to evaluate on.
-        near: images whose 64-bit fingerprints differ by at most so many bits, and whose colors agree, count as the
-            same image.
+        images: the folder with all images, labeled and unlabeled.
+        labels: the labels of some images; None if they cannot be read, then only the images are checked.
+        test: the labels of the test images.
+        near: number of bits by which the 64-bit fingerprints of two copies of one image may differ; their colors
+            must agree too.
         progress: called with (done, total) images.
 
     Returns:
-        The findings, the classes with their proportions, and counts; ``report.ok`` says whether training can start.
+        The findings, the class frequencies and the image counts; ``report.ok`` tells whether training can start.
     """
     inventory = take_inventory(Path(images), labels, test, progress)
     findings = [*check_files(inventory)]
@@ -59,16 +59,16 @@ def run_check(
     *,
     table_options: GivenOptions | None = None,
 ) -> int:
-    """Check a folder and its tables, print what was found, and return the exit code.
+    """Check a folder of images and its label tables, print the report, and return the exit code.
 
-    It is 0 if training can start, 1 if something must be fixed, 2 if a table cannot be read, as with all bad input.
-    Such a table is one of the findings. The images are checked all the same, but not what depends on the labels.
+    The exit code is 0 if training can start, 1 if there are errors, and 2 if a table cannot be read. An unreadable
+    table is one of the findings; the images are still checked, but nothing that depends on the labels.
     """
     console, options = console or Console(), (table_options or GivenOptions()).to_dict()
     unreadable: list[Finding] = []
     tables: list[LabelTable | None] = []
     for file in (labels_file, test_file):
-        if file is not None and not Path(file).exists():  # a mistyped path says nothing about the data
+        if file is not None and not Path(file).exists():  # a mistyped path is no problem of the data
             raise TagspreadError(f"there is no file {file}.")
         try:
             tables.append(None if file is None else read_table(file, images, **options))
@@ -95,10 +95,11 @@ def _check_unlabeled(inventory: Inventory) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "no_unlabeled",
-            "Every image is labeled; with no unlabeled images, train with --method asl.",
+            "Every image is labeled; without unlabeled images, train with --method asl.",
         )
     elif unlabeled < labeled:
         message = (
-            f"There are fewer unlabeled images ({unlabeled:,}) than labeled ones ({labeled:,}): expect little gain."
+            f"There are fewer unlabeled images ({unlabeled:,}) than labeled ones ({labeled:,}): "
+            "expect little gain from them."
         )
         yield Finding("note", "small_unlabeled", message)

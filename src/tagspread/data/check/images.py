@@ -1,4 +1,4 @@
-"""What can be wrong with the images of a data set: missing, unreadable, or there more than once."""
+"""Check the image files of a data set: missing, empty and unreadable files, duplicates and train-test leaks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ EMPTY = "the file is empty"
 
 @dataclass
 class Inventory:
-    """Every image once, what each is for, and how it looks."""
+    """Every image of a data set once: its path, the table rows that name it, its state and its thumbnail."""
 
     folder: Path
     paths: list[Path]
     tables: dict[str, LabelTable]
-    rows: dict[str, list[int]]  # for each table, the image of each row
+    rows: dict[str, list[int]]  # for each table, the index of the image of each row
     has_label: dict[str, np.ndarray]  # for each table, whether any label of each row is known
     unlabeled: set[int]
     missing: set[int]
@@ -38,7 +38,7 @@ class Inventory:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of what there are; rows with every tag unknown, or without a readable image, are not labeled."""
+        """Image counts by use; rows without a known label or without a readable image do not count as labeled."""
         gone = self.missing | self.broken.keys()
         usable = {
             name: sum(image not in gone for image, tagged in zip(self.rows[name], has_label, strict=True) if tagged)
@@ -54,11 +54,11 @@ class Inventory:
         }
 
     def show(self, path: Path) -> str:
-        """Return a path as people know it: from the folder on."""
+        """Return a path as messages show it: relative to the folder if it is inside."""
         return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else str(path)
 
     def uses(self) -> dict[int, list[tuple[str, int]]]:
-        """Return, for each image, the rows (table, number from 0) that name it."""
+        """Return the rows (table, number from 0) that name each image."""
         uses: dict[int, list[tuple[str, int]]] = defaultdict(list)
         for name, images in self.rows.items():
             for row, image in enumerate(images):
@@ -69,9 +69,9 @@ class Inventory:
 def take_inventory(
     folder: Path, labels: LabelTable | None, test: LabelTable | None, progress: Progress | None
 ) -> Inventory:
-    """List all images, named or found, and decode each once."""
+    """List the images that a table names and those in the folder, and decode each once."""
     tables = {name: table for name, table in ((LABELS, labels), (TEST, test)) if table is not None}
-    number: dict[Path, int] = {}  # by where a path really leads, as one image may be named in several ways
+    number: dict[Path, int] = {}  # by resolved path, because one image may have several names
     paths: list[Path] = []
 
     def enter(path: Path) -> int:
@@ -107,7 +107,7 @@ def _decode(paths: list[Path], missing: set[int], progress: Progress | None) -> 
 
 
 def check_files(inventory: Inventory) -> Iterator[Finding]:
-    """Yield what is missing or cannot be read."""
+    """Yield the findings about missing, empty and unreadable files."""
     uses = inventory.uses()
     meant_files = _MeantFiles(inventory)
     missing = []
@@ -115,11 +115,11 @@ def check_files(inventory: Inventory) -> Iterator[Finding]:
         name, row = uses[index][0]
         path = inventory.paths[index]
         missing.append(Place(inventory.show(path), row + 1, table=name, remark=meant_files.closest(path)))
-    advice = "correct the names or add the files."
-    yield from finding_at("error", "missing_file", "Files that a table names but that are not there", advice, missing)
+    advice = "correct the names in the table or add the files."
+    yield from finding_at("error", "missing_file", "Missing image files", advice, missing)
     for kind, what, empty in (("empty_file", "Empty files", True), ("unreadable", "Unreadable images", False)):
         for level, named, whose, advice in (
-            ("error", True, "with labels", "replace the files or take their rows out."),
+            ("error", True, "named in a table", "replace the files or remove their rows."),
             ("warning", False, "in the unlabeled set", "training leaves them out."),
         ):
             places = []
@@ -132,7 +132,7 @@ def check_files(inventory: Inventory) -> Iterator[Finding]:
 
 
 class _MeantFiles:
-    """Finds the file that was probably meant: other case, another suffix, another folder, a slip of the pen."""
+    """Suggests a file for a wrong name: other case, another suffix, another folder, or a typo."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
@@ -144,7 +144,7 @@ class _MeantFiles:
                 self.names[path.name] = path
                 for key in self._keys(path):
                     self.by_key.setdefault(key, path)
-        self.searches = 50  # each looks through all names, which is slow: enough to show what is the matter
+        self.searches = 50  # a fuzzy search goes through all names, which is slow; 50 suggestions are enough
 
     def _keys(self, path: Path) -> tuple[str, ...]:
         whole = self.inventory.show(path).casefold()
@@ -160,7 +160,7 @@ class _MeantFiles:
 
 
 def check_copies(inventory: Inventory, near: int) -> tuple[list[Finding], dict[str, int]]:
-    """Return what is wrong with images that are there more than once, and how many copies there are."""
+    """Return the findings about duplicate images, and the number of copies."""
     readable = np.array(
         [k for k in range(len(inventory.paths)) if k not in inventory.missing and k not in inventory.broken], dtype=int
     )
@@ -188,18 +188,26 @@ def check_copies(inventory: Inventory, near: int) -> tuple[list[Finding], dict[s
 
 
 COPIES = {
-    "leak": ("error", "Test images that are also trained on", "the test would flatter; take one of the two out."),
-    "conflicting_labels": ("error", "Copies of one image with different labels", "correct them or keep one."),
-    "listed_twice": ("warning", "Images with labels that are there twice", "they count twice."),
+    "leak": (
+        "error",
+        "Test images that are also training images",
+        "test results would be too good; remove one of the two.",
+    ),
+    "conflicting_labels": (
+        "error",
+        "Copies of one image with different labels",
+        "correct the labels or keep one copy.",
+    ),
+    "listed_twice": ("warning", "Labeled images listed more than once", "each copy counts; keep one."),
     "labeled_in_unlabeled": (
         "warning",
         "Labeled images with a copy in the unlabeled set",
-        "harmless for few, wasteful for many.",
+        "harmless if few; remove the copies if many.",
     ),
     "test_in_unlabeled": (
         "warning",
         "Test images with a copy in the unlabeled set",
-        "the tagger trains on them, if unlabeled.",
+        "the model also trains on them, without their labels.",
     ),
 }
 
@@ -216,7 +224,7 @@ def _judge(
     inventory: Inventory, group: list[int], uses: dict[int, list[tuple[str, int]]], exact_group: dict[int, int],
     places: dict[str, list[Place]],
 ) -> None:  # fmt: skip
-    """Say what is wrong with one group of copies, at most once of each kind per row."""
+    """Add the findings about one group of copies to ``places``, at most one of each kind per row."""
     labeled = [
         _Mention(image, name, row)
         for image in group
@@ -250,7 +258,7 @@ def _judge(
 
 
 def _conflict(table: LabelTable, a: int, b: int) -> str:
-    """Name the tags that are known to be on one row and known not to be on the other."""
+    """Return the tags that are 1 in one row and 0 in the other, as text."""
     both = (table.y[a] >= 0) & (table.y[b] >= 0) & (table.y[a] != table.y[b])
     return ", ".join(
         f"{table.classes[k]} ({table.y[b, k]} here, {table.y[a, k]} there)" for k in np.flatnonzero(both).tolist()

@@ -1,4 +1,4 @@
-"""What can be wrong with labels, without the images: tags, rows, and how many of each."""
+"""Check labels without the images: class frequencies, misspelled tags, rows without labels, tags of the test labels."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from tagspread.core.theory import proportion_interval
 from tagspread.data.check.report import LABELS, TEST, ClassFacts, Finding, Place, finding_at
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import did_you_mean
+from tagspread.wording import counted
 
-Show: TypeAlias = Callable[[Path], str]  # how a path is written for people
+Show: TypeAlias = Callable[[Path], str]  # returns a path as messages show it
 
-FEW = 2  # positives: too few to learn from, and one of them may be a mistake
-RARER = 10  # a name so many times rarer than one it resembles is taken for a slip of the pen
+FEW = 2  # positives: too few to learn from
+RARER = 10  # a name this many times rarer than a similar one counts as a typo
 
 
 def class_facts(labels: LabelTable, unlabeled: int) -> tuple[ClassFacts, ...]:
-    """Count each class and say what to expect of it in an unlabeled set of that size."""
+    """Count the labels of each class and estimate its number of positives in an unlabeled set of that size."""
     positives, known = (labels.y == 1).sum(0), (labels.y >= 0).sum(0)
     low, high = np.zeros(len(known)), np.ones(len(known))
     if (has_label := known > 0).any():
@@ -45,9 +46,9 @@ def class_facts(labels: LabelTable, unlabeled: int) -> tuple[ClassFacts, ...]:
 def check_labels(
     labels: LabelTable, test: LabelTable | None, facts: tuple[ClassFacts, ...], show: Show
 ) -> Iterator[Finding]:
-    """Yield what is wrong or worth knowing about tags and rows."""
+    """Yield the findings about tags and rows of the tables."""
     if not (labels.y >= 0).any():
-        yield Finding("error", "no_labels", "No row of the labels says anything; at least some tags must be known.")
+        yield Finding("error", "no_labels", "No label is known; set at least some tags to 1 or 0.")
     else:
         yield from _check_counts(facts)
     yield from _check_names(dict(zip(labels.classes, (labels.y == 1).sum(0).tolist(), strict=True)))
@@ -59,16 +60,18 @@ def check_labels(
 
 def _check_counts(facts: tuple[ClassFacts, ...]) -> Iterator[Finding]:
     kinds: dict[tuple[str, str, str], Callable[[ClassFacts], bool]] = {
-        ("never_seen", "Tags without a labeled image", "they cannot be learned."): lambda f: not f.positives,
+        ("never_seen", "Tags on no labeled image", "they cannot be learned; label images that have them."): lambda f: (
+            not f.positives
+        ),
         (
             "hardly_seen",
-            f"Tags with {FEW} labeled images or fewer",
-            "expect little of them, or label some more.",
+            f"Tags on only 1 or {FEW} labeled images",
+            "the model will learn them poorly; label more images that have them.",
         ): lambda f: 0 < f.positives <= FEW,
         (
             "always_there",
-            "Tags on every image where they are known",
-            "without a image that lacks them, they cannot be learned.",
+            "Tags on every image where they are labeled",
+            "they cannot be learned; label images that lack them.",
         ): lambda f: f.known > 1 and f.positives == f.known,
     }
     for (kind, what, advice), applies in kinds.items():
@@ -80,19 +83,24 @@ def _check_names(counts: Mapping[str, int]) -> Iterator[Finding]:
     places = []
     for a, b, difference in similar_names(counts):
         common, rare = (a, b) if counts[a] >= counts[b] else (b, a)
-        remark = f"on {counts[rare]:,}, while {common!r} is on {counts[common]:,} and differs only by {difference}"
+        images, others = counted(counts[rare], "image"), counted(counts[common], "image")
+        remark = f"on {images}; {common!r}, on {others}, differs only by {difference}"
         places.append(Place(tag=repr(rare), remark=remark))
-    advice = "if so, write it in one."
-    yield from finding_at("warning", "similar_tags", "Tags that may be one tag written in two ways", advice, places)
-    several = [Place(tag=repr(name), remark=f"on {counts[name]:,}") for name in names_of_names(counts)]
-    advice = "if so, put the delimiter between them."
+    advice = "if so, use one spelling."
+    yield from finding_at("warning", "similar_tags", "Tags that may be the same tag in two spellings", advice, places)
+    several = [Place(tag=repr(name), remark=f"on {counted(counts[name], 'image')}") for name in names_of_names(counts)]
+    advice = "if so, separate them with the delimiter."
     yield from finding_at(
-        "warning", "joined_tags", "Tags that may be several, as each word is a tag itself", advice, several
+        "warning",
+        "joined_tags",
+        "Tags that may be several tags in one cell, because each word is also a tag",
+        advice,
+        several,
     )
 
 
 def names_of_names(names: Iterable[str]) -> list[str]:
-    """Return names that consist of other names, with blanks, commas, semicolons or slashes between.
+    """Return names that consist of other names, separated by blanks, commas, semicolons or slashes.
 
     >>> names_of_names(["dog", "cat", "dog cat", "sea, dog", "sea", "traffic light", "light"])
     ['dog cat', 'sea, dog']
@@ -103,10 +111,10 @@ def names_of_names(names: Iterable[str]) -> list[str]:
 
 
 def similar_names(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
-    """Return pairs of names that may mean the same, and what they differ by.
+    """Return pairs of names that may mean the same tag, and their difference.
 
-    One letter in place of another makes a word of its own too often ("cat", "car"): that counts only where one of the
-    two is far rarer.
+    Many different words differ by one replaced letter ("cat", "car"). Such a pair is therefore returned only where one
+    of the two is much rarer.
 
     >>> similar_names({"dog": 90, "Dog": 3, "dgo": 1, "cat": 40, "car": 50, "cats": 2, "caz": 1})
     [('dog', 'Dog', 'case or spaces'), ('dog', 'dgo', 'the order of two letters'), ('cat', 'cats', 'one letter'),
@@ -116,7 +124,7 @@ def similar_names(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
     for name in counts:
         plain["".join(name.split()).replace("_", "").replace("-", "").casefold()].append(name)
     similar = [(first, other, "case or spaces") for first, *others in plain.values() for other in others]
-    # two words a letter apart, or with two letters swapped, share a word with one letter less (or are that word)
+    # words that differ by one letter or by two swapped letters become equal when one letter is deleted
     shorter: dict[str, list[str]] = defaultdict(list)
     for word in plain:
         for less in {word, *(word[:k] + word[k + 1 :] for k in range(len(word)))}:
@@ -131,14 +139,14 @@ def similar_names(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
 
 
 def _difference(a: str, b: str, slip: bool) -> str:
-    """Say what two words differ by if they may be meant as one, else nothing."""
+    """Describe the difference of two words if one may be a typo of the other; else return an empty string."""
     if a.isdigit() or b.isdigit() or min(len(a), len(b)) < 3:
         return ""
     at = [k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
     if len(a) == len(b):
         if len(at) == 2 and at[1] == at[0] + 1 and (a[at[0]], a[at[1]]) == (b[at[1]], b[at[0]]):
             return "the order of two letters"
-        digits = any((a[k] + b[k]).isdigit() for k in at)  # "class 1" and "class 2" are meant to differ
+        digits = any((a[k] + b[k]).isdigit() for k in at)  # "class 1" and "class 2" differ on purpose
         return "one letter" if len(at) == 1 and slip and not digits else ""
     long, short = (a, b) if len(a) > len(b) else (b, a)
     extra = long[at[0]] if at else long[-1]
@@ -149,24 +157,28 @@ def _difference(a: str, b: str, slip: bool) -> str:
 def _check_rows(table: LabelTable, name: str, show: Show) -> Iterator[Finding]:
     has_label = table.labeled
     unknown, bare = np.flatnonzero(~has_label), np.flatnonzero(has_label & ~(table.y == 1).any(axis=1))
-    use = "they count as part of the unlabeled set." if name == LABELS else "they are left out of the test."
+    use = "they count as unlabeled images." if name == LABELS else "evaluation leaves them out."
     places = (_rows(table, rows, name, show) for rows in (unknown, bare))
-    yield from finding_at("note", "unknown_rows", f"Rows of the {name} with every tag unknown", use, next(places))
-    fine = "fine, if there is nothing to tag on these images."
-    yield from finding_at("note", "rows_without_tags", f"Rows of the {name} without any tag", fine, next(places))
+    yield from finding_at("note", "unknown_rows", f"Rows of the {name} without any known label", use, next(places))
+    fine = "correct if no tag applies to these images."
+    yield from finding_at("note", "rows_without_tags", f"Rows of the {name} without a positive tag", fine, next(places))
 
 
 def _check_test(labels: LabelTable, test: LabelTable) -> Iterator[Finding]:
     positives = dict(zip(test.classes, (test.y == 1).sum(0).tolist(), strict=True))
     foreign = [
-        Place(tag=repr(name), remark=f"on {positives[name]:,} of the test images.{did_you_mean(name, labels.classes)}")
+        Place(
+            tag=repr(name), remark=f"on {counted(positives[name], 'test image')}.{did_you_mean(name, labels.classes)}"
+        )
         for name in test.classes
         if name not in labels.classes
     ]
-    advice = "rename them or take them out."
-    yield from finding_at("error", "unknown_tags", "Tags of the test labels that the labels lack", advice, foreign)
+    advice = "rename or remove them."
+    yield from finding_at(
+        "error", "unknown_tags", "Tags of the test labels that the labels do not have", advice, foreign
+    )
     absent = [Place(tag=name) for name in labels.classes if not positives.get(name)]
-    advice = "the test cannot say how well they are found."
+    advice = "the test cannot measure their accuracy."
     yield from finding_at("warning", "not_in_test", "Tags on no test image", advice, absent)
 
 

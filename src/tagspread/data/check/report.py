@@ -1,4 +1,4 @@
-"""What a check of a data set found: for people as tables, for programs as JSON."""
+"""The report of a data set check: findings, places and class frequencies, printed as tables or written as JSON."""
 
 from __future__ import annotations
 
@@ -10,23 +10,28 @@ from rich.markup import escape
 from rich.table import Table
 
 from tagspread.aliases import JsonObject
+from tagspread.wording import counted
 
-LEVELS = {"error": "bold red", "warning": "yellow", "note": "cyan"}  # from must be fixed to good to know
-LABELS, TEST = "labels", "test labels"  # what the two tables are called
+LEVELS = {
+    "error": "bold red",
+    "warning": "yellow",
+    "note": "cyan",
+}  # from what blocks training to what is only good to know
+LABELS, TEST = "labels", "test labels"  # names of the two tables in messages
 SUMMARY = {
     "labeled": "labeled",
-    "test": "to test on",
-    "unlabeled": "in the unlabeled set",
+    "test": "test",
+    "unlabeled": "unlabeled",
     "unreadable": "unreadable",
     "copies_in_unlabeled": "copies within the unlabeled set",
 }
-TAGS = 100  # shown in the table
+TAGS = 100  # rows shown in the table of tags
 PLACES = 10  # shown per finding; JSON has them all
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a finding is: whichever of file, row (from 1, below the header) and tag apply, and a remark."""
+    """The place of a finding: file, row (from 1, below the header) and tag where they apply, and a remark."""
 
     file: str = ""
     row: int = 0
@@ -35,7 +40,7 @@ class Place:
     remark: str = ""
 
     def __str__(self) -> str:
-        """Return the place for people.
+        """Return the place as one line of text.
 
         >>> print(Place(file="Cat.jpg", row=3, table="labels", remark="did you mean cat.jpg?"))
         Cat.jpg (labels row 3): did you mean cat.jpg?
@@ -48,7 +53,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to fix ("error"), to think about ("warning") or to know ("note"), and where it is."""
+    """A problem that blocks training ("error"), a doubtful point ("warning") or a fact ("note"), with its places."""
 
     level: str
     kind: str
@@ -57,7 +62,7 @@ class Finding:
 
 
 def finding_at(level: str, kind: str, what: str, advice: str, places: Sequence[Place]) -> Iterator[Finding]:
-    """Yield a finding that names all its places, or nothing if there are none.
+    """Yield one finding with all its places, or nothing if there are no places.
 
     >>> [finding.message for finding in finding_at("error", "missing", "Missing files", "add them.", [Place("a.jpg")])]
     ['Missing files (1): add them.']
@@ -68,12 +73,12 @@ def finding_at(level: str, kind: str, what: str, advice: str, places: Sequence[P
 
 @dataclass(frozen=True)
 class ClassFacts:
-    """How often a class was seen, and so how often it may be expected in the unlabeled set (90 % interval)."""
+    """Frequency of a class in the labeled set, and its expected count in the unlabeled set (90 % interval)."""
 
     name: str
     positives: int
     known: int
-    proportion: float | None  # None where nothing is known
+    proportion: float | None  # None if no label of the class is known
     low: float
     high: float
     unlabeled_low: int
@@ -82,7 +87,7 @@ class ClassFacts:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """All findings at once, the worst first.
+    """All findings of a check, with class frequencies and image counts.
 
     >>> report = CheckReport((Finding("error", "missing_file", "1 file is missing.", (Place("a.jpg", 1),)),))
     >>> report.ok, report.to_dict()["findings"][0]["places"]
@@ -95,7 +100,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether training can start: nothing must be fixed."""
+        """Whether training can start: there are no errors."""
         return not self.of("error")
 
     def of(self, level: str) -> list[Finding]:
@@ -103,7 +108,7 @@ class CheckReport:
         return [finding for finding in self.findings if finding.level == level]
 
     def to_dict(self) -> JsonObject:
-        """Return everything as plain lists and dictionaries, for JSON; what does not apply to a place is left out."""
+        """Return the report as plain lists and dictionaries for JSON; empty fields of a place are left out."""
         findings = [
             {
                 "level": finding.level,
@@ -118,7 +123,7 @@ class CheckReport:
 
 
 def render(report: CheckReport, console: Console) -> None:
-    """Print a report for people."""
+    """Print a report as text and tables, errors first."""
     console.print(_summary(report.counts), highlight=False)
     if report.classes:
         console.print()
@@ -139,13 +144,15 @@ def _summary(counts: Mapping[str, int]) -> str:
 
 
 def _class_table(report: CheckReport) -> Table:
-    table = Table(title="tags in the labeled part, rarest first", title_justify="left")
+    table = Table(title="Tags of the labeled images, rarest first", title_justify="left")
     table.add_column("tag", overflow="fold")
-    columns = ["images", "of", "share %", "90 % interval", "expect in unlabeled set"]
+    columns = ["images", "of", "share %", "90 % interval", "expected in unlabeled set"]
     columns = columns if report.counts.get("unlabeled") else columns[:-1]
     for name in columns:
         table.add_column(name, justify="right")
-    rarest = sorted(report.classes, key=lambda facts: (facts.positives, facts.name))  # where trouble is, if any
+    rarest = sorted(
+        report.classes, key=lambda facts: (facts.positives, facts.name)
+    )  # rare tags are the ones with problems
     for facts in rarest[:TAGS]:
         style = "red" if facts.positives == 0 else "yellow" if facts.positives <= 2 else ""
         share = "" if facts.proportion is None else f"{100 * facts.proportion:.1f}"
@@ -154,7 +161,7 @@ def _class_table(report: CheckReport) -> Table:
         row = [f"{facts.positives:,}", f"{facts.known:,}", share, interval, unlabeled]
         table.add_row(escape(facts.name), *row[: len(columns)], style=style)
     if len(rarest) > TAGS:
-        table.caption = f"and {len(rarest) - TAGS:,} more, which are more frequent"
+        table.caption = f"and {len(rarest) - TAGS:,} more frequent tags"
     return table
 
 
@@ -167,8 +174,8 @@ def _place_lines(finding: Finding) -> list[str]:
 def _closing(report: CheckReport) -> str:
     errors, warnings = len(report.of("error")), len(report.of("warning"))
     if errors:
-        kinds = "the error" if errors == 1 else f"the {errors} kinds of error"
-        return f"[bold red]Not ready:[/] fix {kinds} above, then check again."
+        remedy = "fix it" if errors == 1 else "fix them"
+        return f"[bold red]Not ready to train:[/] {counted(errors, 'error')}; {remedy} and run the check again."
     if warnings:
-        return "[bold yellow]Ready to train[/], but read the warnings first: they cost less to fix now."
-    return "[bold green]Ready to train:[/] nothing to fix."
+        return f"[bold yellow]Ready to train[/], with {counted(warnings, 'warning')} to read first."
+    return "[bold green]Ready to train:[/] no errors, no warnings."

@@ -1,4 +1,4 @@
-"""Data sets known by name, one file each. Adding one touches its own file and one entry of ``DATASETS``."""
+"""Registry of named data sets (Pascal VOC, MS-COCO, NUS-WIDE, demo); to add one, write a file and register it here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DATASETS: dict[str, NamedDataset] = {dataset.name: dataset for dataset in (VOC, 
 
 
 def find_dataset(name: str) -> NamedDataset:
-    """Return a data set by its name.
+    """Return a data set by name.
 
     >>> find_dataset("coko")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""A data set with a name: how its folder is recognized and read, how it is trained on, what was published on it."""
+"""Named data sets: their folder layout, reader, training recipes and published results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tagspread.errors import TagspreadError
 
 
 class Parts(NamedTuple):
-    """All labels, for training and for testing; and the images, training part first, where they are no files."""
+    """Training and test labels, and the images, training images first, if they are drawn and not read from files."""
 
     train: LabelTable
     test: LabelTable
@@ -25,20 +25,20 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class NamedDataset:
-    """What ``tagspread bench NAME`` knows about a data set. One of ``read`` and ``draw`` is given.
+    """A data set for ``tagspread bench NAME``, with either ``read`` or ``draw``.
 
     Attributes:
-        name: what it is called on the command line.
-        title: what it is called in tables.
-        contents: what its folder must hold, for docs/guides/data.md and for messages.
-        read: returns the labels of the training and the test part, from its folder.
-        draw: makes labels and images for a number of training images, where there is no folder.
-        signs: files or folders of which its folder has at least one.
-        recipes: for each preset, the settings that differ from the preset's.
-        method_recipes: for each method, the settings that differ on this data set.
-        shares: labeled shares of its table, unless others are asked for.
-        seeds: seeds of its table, unless others are asked for.
-        published: figures of papers; those of the first paper that has one stand in the tables.
+        name: name on the command line.
+        title: name in result tables.
+        contents: required contents of the folder, for docs/guides/data.md and messages.
+        read: returns training and test labels from the folder.
+        draw: generates labels and images for a number of training images; for data sets without a folder.
+        signs: files or folders; the folder of the data set has at least one of them.
+        recipes: for each preset, the settings that differ from it.
+        method_recipes: for each method, the settings that differ for it.
+        shares: default labeled shares.
+        seeds: default seeds.
+        published: results of papers; tables show the first result found.
     """
 
     name: str
@@ -54,15 +54,18 @@ class NamedDataset:
     published: tuple[PublishedTable, ...] = ()
 
     def load(self, root: Path | None, size: int) -> Parts:
-        """Return all labels.
+        """Return all labels, and the images of a drawn data set.
 
         Args:
-            root: the data set's folder; None for one that is drawn.
-            size: how many training images to draw.
+            root: folder of the data set; None for a drawn data set.
+            size: number of training images to draw.
         """
         if self.draw is not None:
             if root is not None:
-                raise TagspreadError(f"--root: {self.name} draws its own images; omit it, or name another data set.")
+                raise TagspreadError(
+                    f"--root: {self.name} draws its own images and has no folder; omit --root, or name another data "
+                    "set."
+                )
             return self.draw(size)
         if root is None:
             raise TagspreadError(f"give the folder of {self.name} with --root DIR; it must hold {self.contents}.")
@@ -70,8 +73,8 @@ class NamedDataset:
             raise TagspreadError(f"--root: there is no folder {root}.")
         if not any((root / sign).exists() for sign in self.signs):
             raise TagspreadError(
-                f"--root: {root} is no folder of {self.name}, as it has no {' and no '.join(self.signs)}; it must hold "
-                f"{self.contents}."
+                f"--root: {root} is not a {self.name} folder because it has no {' and no '.join(self.signs)}; it must "
+                f"hold {self.contents}."
             )
         if self.read is None:
             raise TypeError(f"{self.name} has neither read nor draw")

@@ -1,7 +1,6 @@
-"""MS-COCO in its own format: ``annotations/instances_{train,val}{2014,2017}.json`` and a folder of images.
+"""Read MS-COCO labels from ``annotations/instances_{train,val}{2014,2017}.json``, with a folder of images.
 
-A class is present where any instance of it is annotated, crowds included. The paper leaves images without any
-annotation out.
+A class is present if any instance of it is annotated, crowds included. The paper leaves out images without annotations.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ class _Image(NamedTuple):
 
 
 def read_coco(annotations: str | Path, images: str | Path, *, keep_empty: bool = False) -> LabelTable:
-    """Read one COCO index: images in the order of their ids as text, classes in the order of their ids as numbers.
+    """Read one COCO annotation file: images sorted by id as text, classes sorted by id as numbers.
 
     Args:
-        annotations: such as ``annotations/instances_train2014.json``.
+        annotations: the annotation file, such as ``annotations/instances_train2014.json``.
         images: the folder with the images, such as ``train2014``.
-        keep_empty: keep images without any annotation; all classes are absent there.
+        keep_empty: keep images without annotations, with all classes absent.
     """
     file = Path(annotations)
     index = _load(file)
-    categories = sorted(index["categories"], key=lambda category: _whole(file, "categories", category))
+    categories = sorted(index["categories"], key=lambda category: _checked_id(file, "categories", category))
     column = {category["id"]: k for k, category in enumerate(categories)}
     classes = [category.get("name") for category in categories]
     names = _names(file, index["images"])
-    order = sorted(names, key=str)  # as text, 10 before 9, as the paper's split counts rows
+    order = sorted(names, key=str)  # as text (10 before 9), the row order of the paper's split
     row = {image: k for k, image in enumerate(order)}
     y = np.zeros((len(order), len(classes)), np.int8)
     annotated = np.zeros(len(order), bool)
@@ -58,13 +57,13 @@ def read_coco(annotations: str | Path, images: str | Path, *, keep_empty: bool =
         if image_row is None or class_column is None:
             kind, unlisted = ("image", instance.image) if image_row is None else ("category", instance.category)
             raise TagspreadError(
-                f"{file}: annotations, entry {number}, is about the {kind} {unlisted!r}, which the file does not list; "
+                f"{file}: annotations, entry {number}, names the {kind} {unlisted!r}, which the file does not list; "
                 "download it again."
             )
         y[image_row, class_column], annotated[image_row] = 1, True
     kept = np.arange(len(order)) if keep_empty else np.flatnonzero(annotated)
     if not len(kept):
-        raise TagspreadError(f"{file} annotates no image at all; give the instances of a train or val split.")
+        raise TagspreadError(f"{file} has no annotated images; give the instances file of a train or val split.")
     writer, rule = PathsWriter(), NameRule(Path(images), Source(str(file), "image"), allow_outside=False)
     for k in kept.tolist():
         writer.add(rule(names[order[k]], order[k]))
@@ -76,7 +75,7 @@ OUTLINE = re.compile(r'"segmentation"\s*:\s*\[[^"{}]*\]')
 
 
 def _slim(entry: JsonObject) -> Any:
-    """Keep of an entry what the table needs, at once, so that the dictionaries of all are never there together."""
+    """Reduce an entry to the needed fields while parsing, so that memory never holds the full dictionaries of all."""
     image, category = entry.get("image_id"), entry.get("category_id")
     if image.__class__ in (int, str) and category.__class__ is int:
         return _Instance(image, category)
@@ -87,24 +86,24 @@ def _slim(entry: JsonObject) -> Any:
 
 def _load(file: Path) -> JsonObject:
     collecting = gc.isenabled()
-    gc.disable()  # no cycles can arise here, and looking for them among so many new tuples takes time
+    gc.disable()  # no cycles can arise, and searching for them among many new tuples is slow
     try:
         text = file.read_text(encoding="utf-8-sig")
-        # outlines are most of the file, and nobody needs their numbers as objects
+        # outlines are most of the file and are not needed
         index: Any = json.loads(OUTLINE.sub('"segmentation":0', text), object_hook=_slim)
     except FileNotFoundError:
-        raise TagspreadError(f"there is no file {file}; give instances_train2014.json or the like.") from None
+        raise TagspreadError(f"there is no file {file}; give a file such as instances_train2014.json.") from None
     except OSError as error:
         raise TagspreadError(f"{file} cannot be read ({error.strerror}).") from None
     except (ValueError, RecursionError) as error:
-        raise TagspreadError(f"{file} is not JSON ({error}); is the download complete?") from None
+        raise TagspreadError(f"{file} is not valid JSON ({error}); is the download complete?") from None
     finally:
         if collecting:
             gc.enable()
     lists: JsonObject = index if isinstance(index, dict) else {}
     for key in ("images", "annotations", "categories"):
         if not isinstance(lists.get(key), list):
-            raise TagspreadError(f"{file} has no list {key!r}; give instances_train2014.json or the like.")
+            raise TagspreadError(f"{file} has no list {key!r}; give a file such as instances_train2014.json.")
     return lists
 
 
@@ -120,22 +119,22 @@ def _names(file: Path, images: list[Any]) -> dict[Any, str]:
     return names
 
 
-def _whole(file: Path, key: str, entry: Any) -> int:
+def _checked_id(file: Path, key: str, entry: Any) -> int:
     if not isinstance(entry, dict) or not isinstance(entry.get("id"), int) or not isinstance(entry.get("name"), str):
-        raise _error(file, key, None, entry, "no whole number as id or no name")
+        raise _error(file, key, None, entry, "no integer id or no name")
     return int(entry["id"])
 
 
 def _error(file: Path, key: str, number: int | None, entry: Any, flaw: str) -> TagspreadError:
-    which = f"id {entry['id']!r}" if isinstance(entry, dict) and "id" in entry else repr(entry)[:80]
+    identity = f"id {entry['id']!r}" if isinstance(entry, dict) and "id" in entry else repr(entry)[:80]
     place = "" if number is None else f" entry {number},"
     return TagspreadError(
-        f"{file}: {key},{place} {which} has {flaw}; give instances_train2014.json or the like, not captions."
+        f"{file}: {key},{place} {identity} has {flaw}; give a file such as instances_train2014.json, not captions."
     )
 
 
 def read_2014(root: Path) -> tuple[LabelTable, LabelTable]:
-    """Return what the paper trains on and tests on."""
+    """Return the training and test labels of the paper."""
     train, val = (
         read_coco(root / "annotations" / f"instances_{part}.json", root / part) for part in ("train2014", "val2014")
     )
@@ -178,7 +177,7 @@ PUBLISHED = (
 COCO = NamedDataset(
     name="coco",
     title="COCO",
-    contents="`annotations/instances_train2014.json`, `instances_val2014.json` to test on, and the images in "
+    contents="`annotations/instances_train2014.json`, `instances_val2014.json` for testing, and the images in "
     "`train2014/` and `val2014/`",
     signs=("annotations/instances_train2014.json",),
     read=read_2014,

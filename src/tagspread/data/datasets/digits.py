@@ -1,7 +1,7 @@
-"""Images with several tags that need no download: canvases of scikit-learn's bundled handwritten digits.
+"""Demo data set without download: multi-label canvases of the handwritten digits of scikit-learn.
 
-Each canvas shows one to four different digits in random places; a digit's tag says that it is somewhere on the canvas.
-Digits are unequally frequent, the last ones rare. Test canvases are made from handwriting that training never shows.
+Each canvas shows one to four different digits in random places, and its labels are these digits. Class frequencies
+differ; the last digits are rare. Training and test canvases use different handwritten samples.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tagspread.data.datasets.base import NamedDataset, Parts
 from tagspread.data.tables.label_table import LabelTable
 
 CLASSES = tuple(str(digit) for digit in range(10))
-SHARES = (0.45, 0.35, 0.30, 0.25, 0.22, 0.18, 0.14, 0.10, 0.06, 0.03)  # how often a digit is meant to occur
+SHARES = (0.45, 0.35, 0.30, 0.25, 0.22, 0.18, 0.14, 0.10, 0.06, 0.03)  # target frequency of each digit
 SIDE = 24  # a canvas is 3 x 3 cells of 8 pixels
-SETTINGS: SettingValues = {  # of a network that learns them in a minute on a CPU
+SETTINGS: SettingValues = {  # a small network that trains in a minute on a CPU
     "backbone": "small",
     "weights": "none",
     "image_size": SIDE,
@@ -33,7 +33,7 @@ SETTINGS: SettingValues = {  # of a network that learns them in a minute on a CP
 
 
 class Canvases(NamedTuple):
-    """Images (N x 3 x 24 x 24, uint8) and which digits each shows (N x 10)."""
+    """Images (N x 3 x 24 x 24, uint8) and their labels (N x 10)."""
 
     images: np.ndarray
     y: np.ndarray
@@ -46,21 +46,22 @@ def digit_canvases(train: int, test: int, seed: int = 0) -> tuple[Canvases, Canv
     >>> train.images.shape, test.y.shape
     ((20, 3, 24, 24), (10, 10))
     """
-    from sklearn.datasets import load_digits  # late: the registry of data sets is needed without it
+    from sklearn.datasets import load_digits  # imported late: the registry does not need it
 
     rng = np.random.default_rng(seed)
     bundle = load_digits()
     glyphs = (bundle.images * (255 / 16)).astype(np.uint8)
     order = rng.permutation(len(glyphs))
-    seen, unseen = order[: len(order) // 2], order[len(order) // 2 :]
+    train_glyphs, test_glyphs = order[: len(order) // 2], order[len(order) // 2 :]
     return tuple(
-        _draw(glyphs[some], bundle.target[some], count, rng) for some, count in ((seen, train), (unseen, test))
+        _draw(glyphs[rows], bundle.target[rows], count, rng)
+        for rows, count in ((train_glyphs, train), (test_glyphs, test))
     )  # type: ignore[return-value]
 
 
 def _draw(glyphs: np.ndarray, digit: np.ndarray, count: int, rng: np.random.Generator) -> Canvases:
     y = np.zeros((count, 10), dtype=np.int8)
-    canvas = rng.integers(0, 90, (count, SIDE, SIDE)).astype(np.uint8)  # noise: a glyph is not the only thing there
+    canvas = rng.integers(0, 90, (count, SIDE, SIDE)).astype(np.uint8)  # background noise
     by_digit = [np.flatnonzero(digit == d) for d in range(10)]
     for i in range(count):
         shown = np.flatnonzero(rng.random(10) < SHARES)
@@ -75,7 +76,7 @@ def _draw(glyphs: np.ndarray, digit: np.ndarray, count: int, rng: np.random.Gene
 
 
 def draw_parts(count: int) -> Parts:
-    """Return so many training canvases and half as many to test on, always the same: a cell's seed draws its split."""
+    """Return ``count`` training canvases and half as many test canvases, always the same; seeds vary only the split."""
     drawn = digit_canvases(count, count // 2, seed=0)
     names = [Path(f"canvas {k}") for k in range(count + count // 2)]
     train, test = (
@@ -92,7 +93,7 @@ DEMO = NamedDataset(
     contents="nothing: it draws its own images",
     draw=draw_parts,
     recipes={"paper": {**RECIPE, "warmup_epochs": 40}, "default": RECIPE},
-    method_recipes={"drml": {"epochs": 10}},  # with its 150 it would take longer than all others together
+    method_recipes={"drml": {"epochs": 10}},  # its default of 150 would take longer than all other methods together
     shares=(0.05,),  # a few minutes on a CPU
     seeds=(1, 2),
 )

@@ -1,7 +1,7 @@
-r"""NUS-WIDE, as first distributed or as the ``.npy`` lists that circulate since Cole et al. 2021.
+r"""Read NUS-WIDE labels, as originally distributed or as the ``.npy`` lists in use since Cole et al. 2021.
 
-First: ``ImageList/TrainImagelist.txt`` with lines such as ``actor\0001_2124494179.jpg``, and one file of 0 and 1 per
-concept, ``Groundtruth/TrainTestLabels/Labels_{concept}_Train.txt``. Second: ``formatted_train_images.npy`` and
+Original: ``ImageList/TrainImagelist.txt`` with lines such as ``actor\0001_2124494179.jpg``, and one file of 0 and 1
+per concept, ``Groundtruth/TrainTestLabels/Labels_{concept}_Train.txt``. Lists: ``formatted_train_images.npy`` and
 ``formatted_train_labels.npy``.
 """
 
@@ -23,12 +23,12 @@ SPLITS = {"train": ("Train", "train"), "val": ("Test", "val"), "test": ("Test", 
 
 
 def read_nus(root: str | Path, split: str, images: str | Path | None = None) -> LabelTable:
-    """Read one split; if both forms are there, the ``.npy`` lists. A concept that is not 1 is absent.
+    """Read one split, from the ``.npy`` lists if both forms exist. Concepts that are not 1 are absent.
 
     Args:
         root: the folder that holds ``ImageList`` and ``Groundtruth``, or the ``.npy`` files.
-        split: ``train``, or ``val``, which is the same as ``test``: there are only two.
-        images: the folder that names in the lists start from; by default ``root/Flickr`` if it is there, else ``root``.
+        split: ``train`` or ``test``; ``val`` means ``test``.
+        images: the folder that listed names are relative to; by default ``root/Flickr`` if it exists, else ``root``.
     """
     check_choice("split", split, SPLITS)
     top = Path(root)
@@ -46,7 +46,7 @@ def read_nus(root: str | Path, split: str, images: str | Path | None = None) -> 
 
 
 def _lines(file: Path) -> list[str]:
-    """Return a file's lines without the blanks at their ends; blank lines at the end of the file do not count."""
+    """Return the lines of a file, stripped, without blank lines at its end."""
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
     except FileNotFoundError:
@@ -79,32 +79,36 @@ def _original(listed: Path, folder: Path, top: Path, split: str) -> LabelTable:
         ends = len(f"_{split}.txt")
         concepts = sorted(file.name[len("Labels_") : -ends] for file in truth.glob(f"Labels_*_{split}.txt"))
     if not concepts or not names:
-        raise TagspreadError(f"{listed if concepts else truth} holds nothing for {split}; unpack the data set again.")
+        raise TagspreadError(
+            f"{listed if concepts else truth} holds no entries for {split}; unpack the data set again."
+        )
     y = np.empty((len(names), len(concepts)), np.int8)
     for column, concept in enumerate(concepts):
         file = truth / f"Labels_{concept}_{split}.txt"
         values = _lines(file)
         if len(values) != len(names):
             raise TagspreadError(
-                f"{file} has {len(values)} lines, {listed} {len(names)}; both need one per image: unpack them again."
+                f"{file} has {len(values)} lines, but {listed} has {len(names)}; both need one line per image: unpack "
+                "them again."
             )
         for number, value in enumerate(values):
             if value not in ("0", "1"):
-                raise TagspreadError(f"{file} line {number + 1} is {value!r}; 0 or 1 is expected.")
+                raise TagspreadError(f"{file} line {number + 1} is {value!r}; it must be 0 or 1.")
         y[:, column] = [int(value) for value in values]
     return _table(listed, names, folder, concepts, y)
 
 
 def _array(file: Path) -> np.ndarray:
     try:
-        array: np.ndarray = np.load(file, allow_pickle=False)  # a pickle runs whatever code its author put there
+        array: np.ndarray = np.load(file, allow_pickle=False)  # a pickle could run any code
     except FileNotFoundError:
-        raise TagspreadError(f"there is no file {file}; names and labels belong together.") from None
+        raise TagspreadError(f"there is no file {file}; names and labels must be in the same folder.") from None
     except (OSError, ValueError, EOFError) as error:
         if "allow_pickle" in str(error):
             raise TagspreadError(
-                f"{file} holds Python objects, which are not loaded, as they could run any code; if you trust "
-                "it, convert it to plain strings or numbers: np.save(new, np.load(old, allow_pickle=True).astype(str))."
+                f"{file} holds Python objects, which are not loaded because they could run any code; if you "
+                "trust it, convert it to plain strings or numbers: np.save(new, np.load(old, "
+                "allow_pickle=True).astype(str))."
             ) from None
         raise TagspreadError(f"{file} cannot be read ({error}).") from None
     return array
@@ -113,24 +117,26 @@ def _array(file: Path) -> np.ndarray:
 def _formatted(names_file: Path, labels_file: Path, folder: Path, top: Path) -> LabelTable:
     names, y = _array(names_file), _array(labels_file)
     if names.ndim != 1 or names.dtype.kind not in "US":
-        raise TagspreadError(f"{names_file} holds {names.dtype} of shape {names.shape}; a list of names is expected.")
+        raise TagspreadError(f"{names_file} holds {names.dtype} of shape {names.shape}; it must be a list of names.")
     if y.ndim != 2 or len(y) != len(names):
         raise TagspreadError(
-            f"{labels_file} has shape {y.shape}, {names_file} {len(names)} names; one row per name is expected."
+            f"{labels_file} has shape {y.shape}, {names_file} {len(names)} names; each name needs one row."
         )
     if y.dtype.kind not in "biuf" or len(wrong := np.argwhere((y != 0) & (y != 1))):
         wrong_value = (
             f"{y[tuple(wrong[0])]} in row {wrong[0][0]}, column {wrong[0][1]}" if y.dtype.kind in "biuf" else y.dtype
         )
-        raise TagspreadError(f"{labels_file} holds {wrong_value}; 0 or 1 is expected.")
+        raise TagspreadError(f"{labels_file} holds {wrong_value}; labels must be 0 or 1.")
     concepts = _concepts(top) or [f"concept {k + 1}" for k in range(y.shape[1])]
     if len(concepts) != y.shape[1]:
-        raise TagspreadError(f"Concepts81.txt has {len(concepts)} names, {labels_file} {y.shape[1]} columns.")
+        raise TagspreadError(
+            f"Concepts81.txt has {len(concepts)} names, but {labels_file} has {y.shape[1]} columns; unpack them again."
+        )
     return _table(names_file, names.astype(str).tolist(), folder, concepts, y)
 
 
 def read_train_and_test(root: Path) -> tuple[LabelTable, LabelTable]:
-    """Return what the paper trains on and tests on."""
+    """Return the training and test labels of the paper."""
     return read_nus(root, "train"), read_nus(root, "test")
 
 
@@ -168,12 +174,12 @@ NUS = NamedDataset(
     name="nus",
     title="NUS",
     contents="either `ImageList/TrainImagelist.txt` with `Groundtruth/TrainTestLabels/Labels_{concept}_Train.txt`, "
-    "`TestImagelist.txt` and `..._Test.txt` to test on; or `formatted_train_images.npy` with "
-    "`formatted_train_labels.npy`, `formatted_val_...` to test on; and the images below `Flickr/`, if there is such a "
-    "folder",
+    "`TestImagelist.txt` and `..._Test.txt` for testing; or `formatted_train_images.npy` with "
+    "`formatted_train_labels.npy`, `formatted_val_...` for testing; and the images below `Flickr/`, if it "
+    "exists",
     signs=("ImageList/TrainImagelist.txt", "formatted_train_images.npy"),
     read=read_train_and_test,
-    # a schedule for 40 epochs, of which 28 are run; the student starts from the average network of the warm-up
+    # a schedule for 40 epochs, of which 28 are run; the student starts from the EMA network of the warm-up
     recipes={"paper": {"batch": 64, "warm_start_from": "ema", "schedule_epochs": 40}},
     published=PUBLISHED,
 )

@@ -1,7 +1,7 @@
-"""Pascal VOC in its own layout: ``JPEGImages/`` and ``ImageSets/Main/{class}_{split}.txt``.
+"""Read Pascal VOC labels: ``JPEGImages/`` and ``ImageSets/Main/{class}_{split}.txt``.
 
-A line of such a file names a image and says 1 (present), -1 (absent) or 0 (present, but difficult to see). The paper
-counts only 1 as positive.
+Each line of such a file has an image name and 1 (present), -1 (absent) or 0 (present, but difficult). The paper counts
+only 1 as positive.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ def read_voc(root: str | Path, split: str, difficult: str = "negative") -> Label
     files = sorted((top / "ImageSets" / "Main").glob(f"*_{split}.txt"))
     if not files:
         raise TagspreadError(
-            f"{top} has no ImageSets/Main/*_{split}.txt; give the folder of one year, or another split."
+            f"{top} has no ImageSets/Main/*_{split}.txt; give the folder of one year, such as VOC2012, or another "
+            "split."
         )
     value = {1: 1, 0: 0 if difficult == "negative" else -1, -1: 0}
     columns = [_read_column(file, value) for file in files]
     names = sorted(columns[0])
     if not names:
-        raise TagspreadError(f"{files[0]} names no image; unpack the data set again.")
+        raise TagspreadError(f"{files[0]} names no images; unpack the data set again.")
     for file, column in zip(files, columns, strict=True):
         if sorted(column) != names:
             raise TagspreadError(f"{file} does not name the same images as {files[0]}; unpack the data set again.")
@@ -47,7 +48,7 @@ def read_voc(root: str | Path, split: str, difficult: str = "negative") -> Label
 
 
 def _read_column(file: Path, value: dict[int, int]) -> dict[str, int]:
-    """Read one class's file: image names and what it says of them."""
+    """Read the file of one class: image names and their labels."""
     try:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -58,17 +59,19 @@ def _read_column(file: Path, value: dict[int, int]) -> dict[str, int]:
         if not words:
             continue
         if len(words) != 2 or words[1] not in ("1", "0", "-1"):
-            raise TagspreadError(f"{file} line {number} is {line!r}; a image's name and 1, 0 or -1 are expected.")
+            raise TagspreadError(f"{file} line {number} is {line!r}; it must be an image name and 1, 0 or -1.")
         name, label = words[0], value[int(words[1])]
         if Path(name).name != name:
-            raise TagspreadError(f"{file} line {number} names {name!r}; a plain name in JPEGImages is expected.")
+            raise TagspreadError(f"{file} line {number} names {name!r}; it must be a plain file name in JPEGImages.")
         if column.setdefault(name, label) != label:
-            raise TagspreadError(f"{file} line {number} contradicts an earlier line about {name!r}.")
+            raise TagspreadError(
+                f"{file} line {number} contradicts an earlier line about {name!r}; unpack the data set again."
+            )
     return column
 
 
 def read_train_and_val(root: Path) -> tuple[LabelTable, LabelTable]:
-    """Return what the paper trains on and tests on."""
+    """Return the training and test labels of the paper."""
     return read_voc(root, "train"), read_voc(root, "val")
 
 
@@ -108,7 +111,7 @@ PUBLISHED = (
 VOC = NamedDataset(
     name="voc",
     title="VOC",
-    contents="`ImageSets/Main/{class}_train.txt`, `{class}_val.txt` to test on, and `JPEGImages/{name}.jpg`",
+    contents="`ImageSets/Main/{class}_train.txt`, `{class}_val.txt` for testing, and `JPEGImages/{name}.jpg`",
     signs=("ImageSets/Main",),
     read=read_train_and_val,
     recipes={"paper": {"batch": 32, "schedule_epochs": 40}},  # a schedule for 40 epochs, of which 28 are run

@@ -1,1 +1,1 @@
-"""Images: find, decode, cache and store them."""
+"""Image files: find, decode, cache, store, and detect duplicates."""

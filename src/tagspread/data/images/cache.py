@@ -1,14 +1,12 @@
-"""Decoded images on disk, so that each file is decoded once and not once per run.
+"""Image cache: decoded images on disk, so that each file is decoded once for all runs.
 
-A cache of images of S x S pixels is two files in a folder of the user's: ``tagspread-S.u8`` holds one
-image of 3 x S x S bytes per slot, one after another; ``tagspread-S.json`` says which file, of which length
-and time of change, lies in which slot. A file that has changed gets a new slot; its old one is not used
-again. Files that could not be read are tried anew each time.
+A cache of images of S x S pixels is two files in a folder of the user. ``tagspread-S.u8`` holds the images, 3 x S x S
+bytes per slot. ``tagspread-S.json`` is the index: path, size and modification time of the file in each slot. A changed
+file gets a new slot, and its old slot is not used again. Unreadable files are tried again each time.
 
-Images are only ever added behind those the index knows, and the index is replaced, in one step, after the
-images have reached the disk. So a crash costs at most the work since the last time; what it left behind the
-last known slot is written over. A cache that is damaged in another way is never repaired in silence: it
-raises, naming the files to delete.
+Images are only appended after those in the index, and the index is replaced atomically after the images are on disk. A
+crash therefore loses only the images since the last index, and their bytes are overwritten. A cache that is damaged in
+another way raises an error that names the files to delete.
 """
 
 from __future__ import annotations
@@ -42,12 +40,12 @@ from tagspread.files import LOCK, Remedy, atomic_text, hold_lock
 
 FORMAT = "tagspread image cache"
 VERSION = 1  # raise it whenever decode() gives other bytes for the same file
-BYTES_AT_ONCE = 2**26  # images decoded before they are written: bounds the memory
-SAVE_EVERY = 2048  # new images between two writings of the index, or a tenth of it if that is more
+BYTES_AT_ONCE = 2**26  # images decoded before a write: bounds the memory
+SAVE_EVERY = 2048  # new images between two writes of the index, or a tenth of it if that is more
 
 
 class _Key(NamedTuple):
-    """A file as it was: any change gives another key."""
+    """Identity of a file: any change of the file gives another key."""
 
     path: str
     bytes: int
@@ -56,19 +54,18 @@ class _Key(NamedTuple):
     @classmethod
     def of(cls, path: AnyPath) -> _Key:
         status = Path(path).stat()
-        return cls(os.path.abspath(path), status.st_size, status.st_mtime_ns)  # noqa: PTH100 - links stay links
+        return cls(os.path.abspath(path), status.st_size, status.st_mtime_ns)  # noqa: PTH100 - keep links
 
 
 class ImageCache:
-    """Images of one size in a folder; several processes may share it.
+    """Cache of images of one size in a folder, which several processes may share.
 
     Args:
-        folder: where the two files lie or will lie; made if it is not there.
-        size: height and width of the images. Caches of several sizes live side by side in one folder.
+        folder: folder of the two files; created if missing.
+        size: height and width of the images. One folder may hold caches of several sizes.
 
     Raises:
-        TagspreadError: if the folder cannot be written, or holds a damaged cache or a file that only has the
-            name of one.
+        TagspreadError: if the folder cannot be written, the cache is damaged, or another file has its name.
     """
 
     def __init__(self, folder: AnyPath, size: int) -> None:
@@ -91,29 +88,28 @@ class ImageCache:
 
     @property
     def images(self) -> Images:
-        """All images, slot by slot, mapped from disk for reading."""
-        if self._used == 0:  # nothing cannot be mapped
+        """All images by slot, as a read-only memory map."""
+        if self._used == 0:  # an empty file cannot be mapped
             return np.empty((0, *self.shape), dtype=np.uint8)
         return np.memmap(self.data_file, np.uint8, "r", shape=(self._used, *self.shape))
 
     def add(
         self, paths: Sequence[AnyPath], progress: Progress | None = None, workers: int | None = None
     ) -> tuple[npt.NDArray[np.int64], list[Broken]]:
-        """Decode the files that are not there yet.
+        """Decode the files that are not in the cache yet.
 
-        While one process adds images, others that want to wait for it, and then find its images.
+        While one process adds images, other processes wait and then use its images.
 
         Args:
-            paths: the files; the same one may come several times.
-            progress: called with (done, total) for images, those found in the cache counted as done.
-            workers: how many threads decode; by default one per available core.
+            paths: the files; paths may repeat.
+            progress: called with (done, total) images; images in the cache count as done.
+            workers: number of decoding threads; by default one per available core.
 
         Returns:
-            The slot of each path in :attr:`images`, -1 for one that could not be read, and those, with
-            the reason.
+            The slot of each path in :attr:`images`, -1 for unreadable images, and the unreadable images.
         """
         keys: list[_Key | None] = []
-        reasons: dict[int | _Key, str] = {}  # by row for files that are not even there
+        reasons: dict[int | _Key, str] = {}  # by row for missing files
         for row, path in enumerate(paths):
             try:
                 keys.append(_Key.of(path))
@@ -123,7 +119,7 @@ class ImageCache:
         if self._missing(keys):
             with self._locked() as data:
                 with self._disk_errors():
-                    self._read_index()  # it may have grown while we waited
+                    self._read_index()  # another process may have added images meanwhile
                 reasons |= self._decode(self._missing(keys), data, len(paths), progress, workers)
         elif progress is not None:
             progress(len(paths), len(paths))
@@ -150,7 +146,7 @@ class ImageCache:
     def _decode(
         self, missing: list[_Key], data: FileIO, total: int, progress: Progress | None, workers: int | None
     ) -> dict[int | _Key, str]:
-        """Append the missing images to the data file; return the reasons for those that are broken."""
+        """Append the missing images to the data file; return the reasons of unreadable images."""
         self._check_space(len(missing))
         known = total - len(missing)
         reasons: dict[int | _Key, str] = {}
@@ -163,8 +159,8 @@ class ImageCache:
                 decoded = buffer[: len(chunk)]
                 report = shifted(progress, known + at, total)
                 broken = decode_all([key.path for key in chunk], self.size, decoded, workers, report)
-                reasons |= {chunk[one.index]: one.reason for one in broken}
-                self._append(data, chunk, decoded, {one.index for one in broken})
+                reasons |= {chunk[image.index]: image.reason for image in broken}
+                self._append(data, chunk, decoded, {image.index for image in broken})
                 if self._used - saved >= max(SAVE_EVERY, saved // 10):
                     self._save(data)
                     saved = self._used
@@ -207,29 +203,29 @@ class ImageCache:
             content: Any = json.loads(self.index_file.read_text(encoding="ascii"))
             if content["format"] != FORMAT:
                 raise ValueError
-            found = (content["version"], content["size"], content["used"])
+            header = (content["version"], content["size"], content["used"])
             slots = {
                 _Key(str(path), int(length), int(changed)): int(slot)
                 for path, length, changed, slot in content["slots"]
             }
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise self._damaged(f"{self.index_file.name} is not the index of such a cache") from None
-        version, size, used = found
+            raise self._damaged(f"{self.index_file.name} is not the index of an image cache") from None
+        version, size, used = header
         if version != VERSION:
-            raise self._damaged(f"it was made by another version of tagspread (format {version}, not {VERSION})")
+            raise self._damaged(f"another version of tagspread created it (format {version}, not {VERSION})")
         if size != self.size:
             raise self._damaged(f"its images have {size} x {size} pixels, not {self.size} x {self.size}")
         if not isinstance(used, int) or used < 0 or not all(0 <= slot < used for slot in slots.values()):
-            raise self._damaged(f"{self.index_file.name} contradicts itself")
+            raise self._damaged(f"{self.index_file.name} is inconsistent")
         needed = used * math.prod(self.shape)
         there = self.data_file.stat().st_size if self.data_file.exists() else 0
         if there < needed:
-            raise self._damaged(f"{self.data_file.name} has {there:,} bytes, but its index speaks of {needed:,}")
+            raise self._damaged(f"{self.data_file.name} has {there:,} bytes, but its index needs {needed:,}")
         self._slots, self._used = slots, used
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[FileIO]:
-        """Open the data file for writing, for this process alone."""
+        """Open the data file for writing, locked for this process."""
         with contextlib.ExitStack() as held:
             with self._disk_errors():
                 if not os.access(self.folder, os.W_OK):  # else noticed only when the index is to be replaced
@@ -246,8 +242,8 @@ class ImageCache:
         if needed > free:
             raise TagspreadError(
                 f"The cache in {self.folder} needs {needed / 1e9:.1f} GB more for {images:,} images of "
-                f"{self.size} x {self.size} pixels, but {free / 1e9:.1f} GB are free on that disk. "
-                "Make room, give a folder on a larger disk or a smaller image size."
+                f"{self.size} x {self.size} pixels, but only {free / 1e9:.1f} GB are free on its disk. "
+                "Free disk space, or give a folder on a larger disk or a smaller image size."
             )
 
     def _damaged(self, what: str) -> TagspreadError:
@@ -263,5 +259,5 @@ class ImageCache:
         except OSError as error:
             raise TagspreadError(
                 f"The image cache in {self.folder} cannot be written or read: {reason_for(error)}. "
-                "Give a folder in which you may write, on a disk with room."
+                "Give a writable folder on a disk with free space."
             ) from error

@@ -1,8 +1,8 @@
-"""One image file in, one array of bytes out; and many of them at once, on all cores.
+"""Decode and resize image files to RGB byte arrays, one at a time or many in threads.
 
-Every image becomes 3 x S x S in RGB: turned upright as its EXIF data says, squeezed to a square without
-keeping its proportions (the test view of the paper), shrunk with antialiased bilinear interpolation. Of an
-animation the first frame is taken; what is transparent shows white.
+Every image becomes 3 x S x S in RGB: rotated by its EXIF orientation and resized to a square with antialiased
+bilinear interpolation, without keeping the aspect ratio (the test view of the paper). Animations give their first
+frame, and transparent pixels become white.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tagspread.errors import TagspreadError
 Images: TypeAlias = npt.NDArray[np.uint8]
 AnyPath: TypeAlias = str | os.PathLike[str]
 
-AT_ONCE = 512  # files handed to the threads together: bounds the bookkeeping, whatever the number of files
-DRAFT_FACTOR = 4  # a JPEG may be decoded at 1/2, 1/4 or 1/8 if this many times the wanted size is left
-DRAWINGS = ("EPS", "WMF")  # not images but programs that draw one: Pillow would start an interpreter
+AT_ONCE = 512  # files submitted to the threads together: bounds the memory for any number of files
+DRAFT_FACTOR = 4  # decode a JPEG at 1/2, 1/4 or 1/8 if that leaves this multiple of the size
+DRAWINGS = ("EPS", "WMF")  # drawing programs, not pixels: Pillow would start an interpreter
 
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -43,38 +43,38 @@ UPRIGHT = {
 
 
 class UnreadableImage(TagspreadError):  # noqa: N818 - named for what it is, not for being an exception
-    """A file that is no image, or only part of one."""
+    """Raised for a file that is not a complete image."""
 
     def __init__(self, path: AnyPath, reason: str) -> None:
-        super().__init__(f"{path} cannot be read as a image: {reason}. Replace the file or leave it out.")
+        super().__init__(f"{path} cannot be read as an image: {reason}. Replace the file or leave it out.")
         self.path = Path(path)
         self.reason = reason
 
     def __reduce__(self) -> tuple[type[UnreadableImage], tuple[Path, str]]:
-        return type(self), (self.path, self.reason)  # it comes back from other processes
+        return type(self), (self.path, self.reason)  # can be pickled across processes
 
 
 class Broken(NamedTuple):
-    """A image that could not be read: its place in the list of paths, the path, and why."""
+    """An unreadable image: its index in the list of paths, its path, and the reason."""
 
-    index: int  # type: ignore[assignment]  # hides the method of tuples, which a record has no use for
+    index: int  # type: ignore[assignment]  # hides tuple.index
     path: Path
     reason: str
 
 
 def decode(path: AnyPath, size: int) -> Images:
-    """Return the image in a file as a 3 x size x size array of RGB bytes.
+    """Decode an image file to a 3 x size x size array of RGB bytes.
 
-    Gray with 16 bits is scaled to 8 (65535 becomes 255); floating-point gray is taken as 0..1, or as 0..255
-    if it exceeds 1. Transparent pixels are laid on white.
+    Gray values with 16 bits are scaled to 8 (65535 becomes 255). Floating-point gray values have the range 0..1, or
+    0..255 if one exceeds 1. Transparent pixels become white.
 
     Args:
-        path: a file in any format Pillow reads.
-        size: the wanted height and width.
+        path: a file in any format that Pillow reads.
+        size: height and width of the result.
 
     Raises:
-        UnreadableImage: for whatever is not a whole image: missing, empty, truncated, another kind of
-            file, a directory, or so many pixels that it must be an attack.
+        UnreadableImage: if the file is missing, empty, truncated, a directory, not an image, or has so many pixels
+            that Pillow refuses it.
     """
     check_size(size)
     with SILENCE:
@@ -88,17 +88,17 @@ def decode_all(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> list[Broken]:
-    """Decode many files into ``out``, in threads: Pillow lets other threads run while it decodes and resizes.
+    """Decode many files into ``out`` in threads; Pillow releases the GIL while it decodes and resizes.
 
     Args:
         paths: the files.
-        size: the wanted height and width.
-        out: len(paths) x 3 x size x size, filled in place; rows of unreadable images are left as they are.
-        workers: how many threads; by default one per available core.
+        size: height and width of the result.
+        out: len(paths) x 3 x size x size, filled in place; rows of unreadable images are not changed.
+        workers: number of threads; by default one per available core.
         progress: called in the calling thread with (done, total).
 
     Returns:
-        The images that could not be read, in the order of the paths.
+        The unreadable images, in the order of the paths.
     """
     check_size(size)
     expected = (len(paths), 3, size, size)
@@ -125,35 +125,35 @@ def decode_all(
                         broken.append(failure)
                     if progress is not None:
                         progress(row + 1, len(paths))
-        finally:  # also on Ctrl-C: nobody should wait for images no longer wanted
+        finally:  # also on Ctrl-C: cancel the images that have not started
             pool.shutdown(cancel_futures=True)
     return broken
 
 
 def from_pillow(image: Image.Image, height: int, width: int) -> Images:
-    """Return a Pillow image as a 3 x height x width array of RGB bytes, as :func:`decode` does with a file's."""
+    """Convert a Pillow image to a 3 x height x width array of RGB bytes, like :func:`decode`."""
     resized = _to_rgb(_upright(image)).resize((width, height), Image.Resampling.BILINEAR)
     return np.ascontiguousarray(np.asarray(resized).transpose(2, 0, 1))
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use, which can be fewer than the machine has."""
+    """Return the number of cores that this process may use; the machine may have more."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_size(size: int) -> None:
-    """Raise unless ``size`` is a possible height and width."""
+    """Raise unless ``size`` is a valid height and width."""
     if size < 1:
         raise TagspreadError(f"The image size is {size}; give at least 1 pixel, usually 224 or 448.")
 
 
 def shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """Return what reports the progress of a part as progress of the whole."""
+    """Return a callback that reports the progress of a part as progress of the whole."""
     return None if progress is None else lambda done, _: progress(before + done, total)
 
 
 def reason_for(error: Exception) -> str:
-    """Say in a few words why a file could not be read.
+    """Return a short reason why a file could not be read.
 
     >>> reason_for(FileNotFoundError(2, "No such file or directory", "cat.jpg"))
     'no such file or directory'
@@ -167,11 +167,10 @@ def reason_for(error: Exception) -> str:
 
 
 class _Silence:
-    """Keeps Pillow's warnings (odd metadata, many pixels) from the user while anything is decoded.
+    """Suppresses warnings of Pillow (odd metadata, many pixels) while images are decoded.
 
-    Warning filters belong to the whole process, so threads that each saved and restored them would undo one
-    another. The first to come therefore adds one filter, for Pillow's modules alone; the last to go takes
-    exactly that one out again.
+    Warning filters are global to the process, so threads that saved and restored them would undo each other's changes.
+    The first user therefore adds one filter for the modules of Pillow, and the last user removes it.
     """
 
     def __init__(self) -> None:
@@ -190,46 +189,46 @@ class _Silence:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                with contextlib.suppress(ValueError):  # someone else may have reset all filters meanwhile
+                with contextlib.suppress(ValueError):  # other code may have reset the filters
                     cast(list[Any], warnings.filters).remove(self._filter)
 
 
-SILENCE = _Silence()  # one for the process, as are the filters it guards
+SILENCE = _Silence()  # one per process, like the warning filters
 
 
 def _decode(path: AnyPath, size: int) -> Images:
     try:
         status = Path(path).stat()
-        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
-            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe would block
+            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
             raise UnreadableImage(path, f"it is {kind}")
         if status.st_size == 0:
             raise UnreadableImage(path, "the file is empty")
         with Image.open(path) as opened:
             if opened.format in DRAWINGS:
-                raise UnreadableImage(path, f"{opened.format} is a drawing, not a image made of pixels")
+                raise UnreadableImage(path, f"{opened.format} is a vector drawing, not a pixel image")
             opened.draft(None, (DRAFT_FACTOR * size, DRAFT_FACTOR * size))
-            opened.load()  # decodes all of it: a truncated file fails here
+            opened.load()  # decode all pixels: a truncated file fails here
             return from_pillow(opened, size, size)
     except UnreadableImage:
         raise
-    # on damaged files Pillow's many decoders raise whatever they trip over, from SyntaxError to MemoryError
+    # for damaged files, the decoders of Pillow raise many types, from SyntaxError to MemoryError
     except Exception as error:
         raise UnreadableImage(path, reason_for(error)) from error
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Turn or mirror a image as its EXIF data says."""
+    """Rotate or mirror an image by its EXIF orientation."""
     try:
         orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
         method = UPRIGHT.get(orientation)
-    except Exception:  # damaged metadata do not make the pixels worse; without them a image counts as upright
+    except Exception:  # an image with damaged metadata counts as upright
         return image
     return image if method is None else image.transpose(method)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """Convert any of Pillow's modes; its own conversion would cut off gray values above 255."""
+    """Convert any Pillow mode to RGB; the conversion of Pillow would clip gray values above 255."""
     if image.mode.startswith("I") or image.mode == "F":
         return _wide_gray_to_8_bits(image).convert("RGB")
     if image.has_transparency_data:
@@ -243,8 +242,8 @@ def _wide_gray_to_8_bits(image: Image.Image) -> Image.Image:
     values = np.asarray(image)
     low, high = values.min(), values.max()
     top = 65535 if image.mode != "F" else 255
-    if not (low >= 0 and high <= top):  # so written, NaN fails as well
-        raise ValueError(f"its gray values go from {low} to {high}; only 0 to {top} has a known meaning")
+    if not (low >= 0 and high <= top):  # written so that NaN fails too
+        raise ValueError(f"its gray values range from {low} to {high}, not within 0 to {top}")
     if image.mode != "F":
         return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
     scaled = values * 255 if high <= 1 else values

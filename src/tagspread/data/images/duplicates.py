@@ -1,8 +1,8 @@
-"""Images that are there twice: the same bytes, or nearly the same look.
+"""Find duplicate and near-duplicate images: files with equal bytes, or with similar 64-bit fingerprints and colors.
 
-A image's fingerprint is 64 bits: on a gray thumbnail of 8 rows and 9 columns, whether each cell is darker than its
-right neighbor. Resizing and compressing again change few of these bits. Images of a smooth surface share bits by
-chance, so the colors of the thumbnails must agree as well, and images of one flat color have no look to compare.
+The fingerprint of an image tells, for each cell of a gray thumbnail of 8 rows and 9 columns, whether it is darker than
+its right neighbor. Resizing and recompressing change few of these bits. Images of smooth surfaces share bits by chance;
+therefore the colors of the thumbnails must agree as well, and images of one flat color are not compared.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from scipy.sparse.csgraph import connected_components
 
 from tagspread.errors import TagspreadError
 
-SIDE = 72  # of the images that thumbnails are made from: divisible by the rows and the columns
+SIDE = 72  # of the images from which thumbnails are computed: divisible by ROWS and COLUMNS
 ROWS, COLUMNS = 8, 9
-FLAT = 12  # a thumbnail whose gray values differ less shows nothing
-COLOR = 10.0  # how far, of 255 and on average, thumbnails of the same image may be apart
-ALL_PAIRS = 64  # up to so many equal fingerprints, each pair is compared; beyond, only with the first
+FLAT = 12  # a thumbnail with a smaller range of gray values counts as flat
+COLOR = 10.0  # largest mean difference, of 255, between thumbnails of the same image
+ALL_PAIRS = 64  # larger groups of equal fingerprints are compared with their first image only
 GRAY = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 BITS = 64
 
@@ -40,7 +40,7 @@ def thumbnails(images: np.ndarray) -> np.ndarray:
 
 
 def fingerprints(thumbs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the 64 bits of each thumbnail, as a number, and whether it shows anything but one flat color.
+    """Return the 64-bit fingerprint of each thumbnail, and whether it shows more than one flat color.
 
     >>> dark_to_light = np.tile(np.arange(0, 90, 10, dtype=np.uint8), (1, 3, 8, 1))
     >>> bits, shows = fingerprints(dark_to_light)
@@ -56,11 +56,12 @@ def fingerprints(thumbs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def close_pairs(prints: np.ndarray, near: int) -> np.ndarray:
     """Return all pairs (i < j) of different fingerprints at most ``near`` bits apart.
 
-    Of ``near + 1`` bands of bits, two such fingerprints share at least one: only those that share one are compared.
+    Two such fingerprints share at least one of ``near + 1`` bands of bits, so only fingerprints with a common band are
+    compared.
 
     Args:
-        prints: fingerprints, no two the same.
-        near: the largest number of bits that may differ.
+        prints: fingerprints, all different.
+        near: largest number of different bits.
 
     >>> close_pairs(np.array([0b0000, 0b1111, 0b0111], dtype=np.uint64), 1).tolist()
     [[1, 2]]
@@ -74,7 +75,7 @@ def close_pairs(prints: np.ndarray, near: int) -> np.ndarray:
         order = np.argsort(band, kind="stable")
         band, sorted_prints = band[order], prints[order]
         at = np.arange(len(order))
-        for step in range(1, len(order)):  # every image with its next in the bucket, then the one after, ...
+        for step in range(1, len(order)):  # compare with the next in the bucket, then the one after, ...
             at = at[at < len(order) - step]
             at = at[band[at] == band[at + step]]
             if not len(at):
@@ -86,9 +87,9 @@ def close_pairs(prints: np.ndarray, near: int) -> np.ndarray:
 
 
 def lookalikes(thumbs: np.ndarray, near: int = 4) -> np.ndarray:
-    """Return pairs of rows whose thumbnails show the same, M x 2.
+    """Return pairs of rows with near-duplicate thumbnails, M x 2.
 
-    Of very many equal ones, each is only paired with the first: enough to put them into one group.
+    In a large group of equal fingerprints, each row is only paired with the first, which suffices to group them.
     """
     bits, shows = fingerprints(thumbs)
     rows = np.flatnonzero(shows)
@@ -120,11 +121,11 @@ def _same_colors(thumbs: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 
 
 def same_bytes(paths: Sequence[Path], keys: Sequence[Hashable]) -> np.ndarray:
-    """Return pairs (i, j) of files with the same content, each paired with the first; only equal keys are compared.
+    """Return pairs (i, j) of files with equal bytes, each paired with the first; only equal keys are compared.
 
     Args:
         paths: the files, all readable.
-        keys: something that equal files have in common and that is known already, such as their size.
+        keys: a known property that equal files share, such as their size.
     """
     by_key: dict[Hashable, list[int]] = defaultdict(list)
     for index, key in enumerate(keys):
@@ -141,7 +142,7 @@ def same_bytes(paths: Sequence[Path], keys: Sequence[Hashable]) -> np.ndarray:
 
 
 def groups(pairs: np.ndarray, rows: int) -> list[np.ndarray]:
-    """Return the sets of rows that pairs tie together, each sorted, in the order of their first rows.
+    """Return the groups of rows that pairs connect, each sorted, in the order of their first rows.
 
     >>> [group.tolist() for group in groups(np.array([[4, 2], [0, 1], [2, 5]]), 6)]
     [[0, 1], [2, 4, 5]]

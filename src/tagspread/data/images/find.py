@@ -1,4 +1,4 @@
-"""The unlabeled set: every image below a folder."""
+"""Find image files: all images below a folder; those without labels are the unlabeled set."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", 
 def find_images(folder: str | Path) -> list[Path]:
     """Return all image files below ``folder``, sorted.
 
-    Hidden files and folders are left out: thumbnails, waste bins, macOS's ``._photo.jpg``. Links to folders are not
-    followed, so loops cannot happen.
+    Hidden files and folders are left out (thumbnails, trash folders, ``._photo.jpg`` of macOS). Links to folders are
+    not followed, to avoid loops.
     """
     top = Path(folder)
     if not top.is_dir():
-        raise TagspreadError(f"{top} is no folder; give the folder with the images.")
+        raise TagspreadError(f"{top} is not a folder; give the folder with the images.")
     images: list[Path] = []
     for where, folders, names in os.walk(top):
         folders[:] = [

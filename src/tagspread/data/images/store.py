@@ -1,6 +1,6 @@
-"""Where the images live: on the device if they fit, else in memory, else on disk.
+"""Image and feature stores: batches from GPU memory if the items fit there, else from main memory, else from disk.
 
-The training loop asks a store for rows and gets them on its device; it need not know where they come from.
+The training loop asks a store for rows and gets a batch on its device, wherever the items are stored.
 """
 
 from __future__ import annotations
@@ -27,39 +27,38 @@ from tagspread.errors import Blank, TagspreadError
 T = TypeVar("T")
 R = TypeVar("R")
 
-BYTES_AT_ONCE = 2**28  # on the way to a GPU, so that memory need not hold everything as well
+BYTES_AT_ONCE = 2**28  # size of a chunk copied to a GPU, so that main memory need not hold all images
 
 
 class Store(Protocol):
-    """What the training loop needs of its data."""
+    """Protocol of the data source of the training loop."""
 
-    modality: Modality  # whether these are images or feature vectors
+    modality: Modality  # images or feature vectors
     shape: tuple[int, ...]  # of one item, such as (3, 224, 224)
-    device: torch.device  # where batches come to lie
+    device: torch.device  # device of the batches
     placement: str  # "device", "pinned" (in memory, copied to a GPU in the background), "memory" or "disk"
 
     def __len__(self) -> int: ...
 
     def batch(self, rows: npt.NDArray[np.int64]) -> Tensor:
-        """Return these items, in this order, on the device. Rows are indices on the host; they may repeat."""
+        """Return the items of ``rows``, in this order, on the device. Rows are CPU indices and may repeat."""
         ...
 
     def describe(self) -> str:
-        """Say in a sentence how much lies where."""
+        """Describe the number, size and placement of the items."""
         ...
 
 
 class TensorStore:
-    """Items in memory: images (N x C x H x W bytes) or feature vectors (N x d floats).
+    """Store of items in memory: images (N x C x H x W bytes) or feature vectors (N x d floats).
 
-    They are put on the device if they take at most half its free memory. Otherwise they stay where they are,
-    and each batch passes through a small page-locked ("pinned") buffer, from where a GPU fetches it by itself
-    while the program goes on.
+    The items are moved to the device if they take at most half its free memory. Otherwise they stay in main memory, and
+    each batch is copied to a GPU asynchronously through a small page-locked ("pinned") buffer.
 
     Args:
         items: one row per item; the data type is kept.
-        device: where batches are wanted.
-        budget: bytes the items may take on the device, if less than what is free.
+        device: device of the batches.
+        budget: most bytes that the items may take on the device, if less than what is free.
 
     >>> store = TensorStore(np.arange(6.0).reshape(3, 2), "cpu")
     >>> store.batch(np.array([2, 0, 2])).tolist()
@@ -87,7 +86,7 @@ class TensorStore:
         return len(self.items)
 
     def batch(self, rows: npt.NDArray[np.int64]) -> Tensor:
-        """Return these items, in this order, on the device."""
+        """Return the items of ``rows``, in this order, on the device."""
         index = torch.from_numpy(_check_rows(rows, len(self)))
         if self.items.device.type != "cpu":
             return self.items.index_select(0, _to(index, self.items.device))
@@ -96,17 +95,17 @@ class TensorStore:
         return _to(chosen, self.device)
 
     def describe(self) -> str:
-        """Say in a sentence how much lies where."""
+        """Describe the number, size and placement of the items."""
         return _describe(self, self.items.nbytes)
 
 
 class DiskStore:
-    """Images read from disk, batch by batch; combine it with :func:`prefetch`.
+    """Store that reads images from disk batch by batch; combine it with :func:`prefetch`.
 
     Args:
         images: slots x C x H x W bytes, usually the memory map :attr:`ImageCache.images`.
-        slots: for each row its slot, or -1 for a row of zeros.
-        device: where batches are wanted.
+        slots: slot of each row, or -1 for a row of zeros.
+        device: device of the batches.
     """
 
     placement = "disk"
@@ -116,8 +115,8 @@ class DiskStore:
         self.slots = np.asarray(slots, dtype=np.int64)
         if self.slots.size and not (self.slots.min() >= -1 and self.slots.max() < len(images)):
             raise TagspreadError(
-                f"slots go from {self.slots.min()} to {self.slots.max()}, but there are {len(images)} images; "
-                "give the slots that came with them."
+                f"slots range from {self.slots.min()} to {self.slots.max()}, but there are {len(images)} images; "
+                "give the slots that belong to these images."
             )
         self.device = torch.device(device)
         self.shape = tuple(images.shape[1:])
@@ -127,20 +126,20 @@ class DiskStore:
         return len(self.slots)
 
     def batch(self, rows: npt.NDArray[np.int64]) -> Tensor:
-        """Return these items, in this order, on the device."""
+        """Return the items of ``rows``, in this order, on the device."""
         checked = _check_rows(rows, len(self))
         chosen = _staging((len(checked), *self.shape), torch.uint8, self.device)
         self.read(checked, chosen.numpy())
         return _to(chosen, self.device)
 
     def read(self, rows: npt.NDArray[np.int64], out: Images) -> None:
-        """Copy items into ``out``, reading the file from front to back whatever the order of the rows."""
+        """Copy items into ``out``; read the file from front to back for any order of rows."""
         slots = self.slots[rows]
         for at in np.argsort(slots, kind="stable"):
             out[at] = self.images[slots[at]] if slots[at] >= 0 else 0
 
     def describe(self) -> str:
-        """Say in a sentence how much lies where."""
+        """Describe the number, size and placement of the items."""
         return _describe(self, len(self) * math.prod(self.shape))
 
 
@@ -154,22 +153,22 @@ def open_store(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> tuple[Store, list[Broken]]:
-    """Decode images, each once, and keep them as near to the device as they fit.
+    """Decode each image once and store all of them on the device, in memory or on disk, where they fit first.
 
-    The store has one row for every path, so that row numbers stay those of the caller's table. Rows of
-    broken images hold zeros; the caller must leave them out.
+    The store has one row for every path, so that row numbers are those of the caller's table. Rows of unreadable images
+    hold zeros; the caller must leave them out.
 
     Args:
         paths: the files.
-        size: height and width to bring them to.
-        device: where batches are wanted.
-        cache: folder in which decoded images are kept for later runs; needed if they do not fit in memory.
-        budget: bytes the store may take on the device, and in memory, if less than what is free.
+        size: height and width of the decoded images.
+        device: device of the batches.
+        cache: folder that keeps decoded images for later runs; required if they do not fit in memory.
+        budget: most bytes that the store may take on the device, and in memory, if less than what is free.
         progress: called with (done, total) while decoding.
-        workers: how many threads decode; by default one per available core.
+        workers: number of decoding threads; by default one per available core.
 
     Raises:
-        TagspreadError: before any work, if the images fit nowhere and there is no cache folder.
+        TagspreadError: before decoding, if the images do not fit in memory and there is no cache folder.
     """
     check_size(size)
     device = torch.device(device)
@@ -198,23 +197,23 @@ def open_store(
         else:
             report = shifted(progress, at, len(paths))
             failed = decode_all(paths[at : at + step], size, host.numpy(), workers, report)
-            broken += [one._replace(index=one.index + at) for one in failed]
+            broken += [image._replace(index=image.index + at) for image in failed]
         if on_device:
             part.copy_(host)
     return TensorStore(items, device, budget=budget), broken
 
 
 def prefetch(make: Callable[[T], R], items: Iterable[T], ahead: int = 1) -> Iterator[R]:
-    """Yield ``make(item)`` for each item, in order, while a thread already makes the next ``ahead`` ones.
+    """Yield ``make(item)`` for each item, in order, while a thread computes the next ``ahead`` results.
 
-    An exception comes out where its result would have. The thread ends with the iterator: when it is
-    exhausted, closed or dropped.
+    An exception is raised in place of its result. The thread ends when the iterator is exhausted, closed or
+    garbage-collected.
 
     >>> list(prefetch(str.upper, ["a", "b", "c"]))
     ['A', 'B', 'C']
     """
     if ahead < 1:
-        raise TagspreadError(f"ahead is {ahead}; make at least 1 item ahead.")
+        raise TagspreadError(f"ahead is {ahead}; give at least 1.")
     pool = ThreadPoolExecutor(1, thread_name_prefix="tagspread-prefetch")
     pending: deque[Future[R]] = deque()
     try:
@@ -232,7 +231,7 @@ def _submit_all(pool: ThreadPoolExecutor, make: Callable[[T], R], items: Iterabl
     try:
         for item in items:
             yield pool.submit(make, item)
-    except Exception as error:  # the items before it are still to come out first
+    except Exception as error:  # yield the results of earlier items first
         failed: Future[R] = Future()
         failed.set_exception(error)
         yield failed
@@ -246,8 +245,7 @@ def _check_rows(rows: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64
 
 
 def _staging(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    # only from pinned memory can a GPU copy in the background; torch keeps such buffers for later batches,
-    # and hands none out again before its copy is done
+    # a GPU copies asynchronously from pinned memory only; torch reuses such buffers, but not before their copy is done
     return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
 
 
@@ -278,6 +276,6 @@ def _too_many(shape: tuple[int, ...], device: torch.device, budget: int | None) 
     usable = max(usable_memory(torch.device("cpu"), budget), usable_memory(device, budget))
     return TagspreadError(
         f"{shape[0]:,} images of {shape[2]} x {shape[3]} pixels need {_amount(math.prod(shape))}, but "
-        f"{_amount(usable)} are to be had in memory. Give a folder with @cache, or a smaller @image_size.",
+        f"only {_amount(usable)} are available. Give a folder with @cache, or a smaller @image_size.",
         **{"cache": Blank("DIR"), "image_size": ...},
     )

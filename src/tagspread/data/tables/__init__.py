@@ -1,1 +1,1 @@
-"""Label tables: which image carries which tags, read from the files people have."""
+"""Label tables: read image labels from CSV, Parquet, JSON lines, data frames and Label Studio exports."""

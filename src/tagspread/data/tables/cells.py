@@ -1,4 +1,4 @@
-"""Cells of a table: which texts stand for 1, 0 and unknown, and any value as the text a CSV file would hold."""
+"""Cells of a label table: the texts for 1, 0 and unknown, and conversion of any value to CSV text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VALUES |= {"True": 1, "TRUE": 1, "true": 1, "False": 0, "FALSE": 0, "false": 0}
 
 
 def text(cell: Any) -> str:
-    """Return a value as a CSV file would write it.
+    """Return a value as the text of a CSV cell.
 
     >>> [text(cell) for cell in ("sea", True, 1.0, 0, None, float("nan"))]
     ['sea', '1', '1', '0', '', '']
@@ -20,7 +20,7 @@ def text(cell: Any) -> str:
         return cell
     if isinstance(cell, bool | np.bool_):
         return str(int(cell))
-    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):  # pandas' own kinds, without importing pandas
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):  # missing in pandas, without importing pandas
         return ""
     if isinstance(cell, float | np.floating):
         return "" if np.isnan(cell) else str(int(cell)) if cell.is_integer() else str(cell)
@@ -28,7 +28,7 @@ def text(cell: Any) -> str:
 
 
 def text_or_list(cell: Any) -> str | list[str]:
-    """Return a cell of tags: a list stays a list, of texts; everything else is text.
+    """Return a cell of tags: a list becomes a list of strings, every other value becomes text.
 
     >>> text_or_list(["sea", 3]), text_or_list("sea|sand"), text_or_list(None)
     (['sea', '3'], 'sea|sand', '')

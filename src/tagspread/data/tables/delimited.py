@@ -1,4 +1,4 @@
-"""Tables as text: what separates their cells, their lines, their header."""
+"""Read CSV and TSV files: detect the separator, read lines and header, raise for other kinds of file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 MAGIC = {
     b"PK\x03\x04": "a ZIP archive or an Excel workbook; unpack it, or save the sheet as CSV",
     b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the sheet as CSV",
-    b"\x1f\x8b": "packed with gzip; unpack it first",
-    b"PAR1": "a Parquet file; let its name end in .parquet",
+    b"\x1f\x8b": "compressed with gzip; decompress it first",
+    b"PAR1": "a Parquet file; rename it so that its name ends in .parquet",
     b"\xff\xd8\xff": "a JPEG image; give the file with the labels",
     b"\x89PNG": "a PNG image; give the file with the labels",
     b"%PDF": "a PDF document; save the table as CSV",
@@ -28,7 +28,7 @@ Row = tuple[int, list[str]]
 
 
 def check_kind(source: Path, expected: bytes | None) -> None:
-    """Raise if the first bytes say that this is no text."""
+    """Raise if the first bytes show that a file is not text, or does not start with ``expected``."""
     try:
         with source.open("rb") as opened:
             start = opened.read(4096)
@@ -40,22 +40,22 @@ def check_kind(source: Path, expected: bytes | None) -> None:
         raise TagspreadError(f"{source} is empty (0 bytes); give a file with a header line and rows.")
     if expected is not None:
         if not start.startswith(expected):
-            raise TagspreadError(f"{source} is no Parquet file, whatever its name ends in.")
+            raise TagspreadError(f"{source} is not a Parquet file; rename it, or save the table as Parquet.")
         return
     for magic, words in MAGIC.items():
         if start.startswith(magic):
             raise TagspreadError(f"{source} {'' if words.startswith('is ') else 'is '}{words}.")
     if b"\0" in start:
-        raise TagspreadError(f"{source} is not a CSV file in UTF-8 but something binary.")
+        raise TagspreadError(f"{source} is a binary file, not a CSV file in UTF-8; save the table as CSV.")
 
 
 def separator_of(source: Path) -> str:
-    """Return what separates cells: tabs where the name says so, else what the first lines suggest."""
+    """Return the separator of cells: a tab for ``.tsv`` and ``.txt``, else detected from the first lines."""
     return "\t" if source.suffix.lower() in (".tsv", ".txt") else _sniff(source)
 
 
 def _sniff(source: Path) -> str:
-    """Return what separates cells: the first separator by which the first lines all have as many as the header."""
+    """Return the first separator that splits the header and the first lines into the same number of cells."""
     widths: dict[str, int] = {}
     for separator in SEPARATORS:
         with source.open(newline="", encoding="utf-8-sig", errors="replace") as opened:
@@ -70,11 +70,11 @@ def _sniff(source: Path) -> str:
 
 
 def lines_of(source: Path, separator: str) -> Iterator[Row]:
-    """Yield the rows that hold anything, each with the number of the line that it ends on."""
+    """Yield the nonempty rows, each with the number of its last line."""
     number = 0
     try:
         with source.open(newline="", encoding="utf-8-sig") as opened:
-            reader = csv.reader(opened, delimiter=separator, strict=True)  # a quote left open must not swallow the rest
+            reader = csv.reader(opened, delimiter=separator, strict=True)  # strict, so that an unclosed quote raises
             for row in reader:
                 number = reader.line_num
                 if row:
@@ -82,23 +82,24 @@ def lines_of(source: Path, separator: str) -> Iterator[Row]:
     except OSError as error:
         raise TagspreadError(f"{source} cannot be read ({error.strerror}).") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        hint = " Save it as UTF-8; in Excel: CSV UTF-8." if isinstance(error, UnicodeDecodeError) else ""
+        in_encoding = isinstance(error, UnicodeDecodeError)
+        hint = " Save it as UTF-8; in Excel: CSV UTF-8." if in_encoding else " Check the quotes after that line."
         raise TagspreadError(f"{source} is not a CSV file in UTF-8 ({error}; after line {number}).{hint}") from None
 
 
 def header_of(source: Path, first: Row | None, separator: str) -> list[str]:
-    """Return the names of the columns, from a file's first line."""
+    """Return the column names from the first line of a file."""
     if first is None:
         raise TagspreadError(f"{source} has no rows below its header line.")
     number, header = first[0], [cell.strip() for cell in first[1]]
     if looks_like_image(header[0]):
         raise TagspreadError(
-            f"{source} line {number} begins with {header[0]!r}, a image, where the names of the columns "
-            f"are expected; write a header line above it, such as image{separator}tags."
+            f"{source} line {number} begins with the image name {header[0]!r}, but the first line must hold the names "
+            f"of the columns; add a header line, such as image{separator}tags."
         )
     if len(header) < 2:
         raise TagspreadError(
-            f"{source} has one column; give the image and its tags, separated by {SEPARATORS[separator]}."
+            f"{source} has one column; write the image and its tags into columns separated by {SEPARATORS[separator]}."
         )
     return header
 
@@ -106,11 +107,14 @@ def header_of(source: Path, first: Row | None, separator: str) -> list[str]:
 def cells_of(
     lines: Iterable[Row], source: Source, header: Sequence[str], columns: Columns
 ) -> Iterator[tuple[int, str, str | list[str]]]:
-    """Yield for each line its number, its image and the cells that say something about it; blank lines are left out."""
+    """Yield the number, the image and the label cells of each line; blank lines are left out."""
     for number, row in lines:
         if len(row) != len(header):
             if any(cell.strip() for cell in row):
-                raise TagspreadError(f"{source.at(number)} has {len(row)} cells, its header {len(header)}.")
+                raise TagspreadError(
+                    f"{source.at(number)} has {len(row)} cells, but the header has {len(header)}; correct the line, "
+                    "and quote cells that contain the separator."
+                )
             continue  # blanks only
         image = row[columns.image]
         if not image.strip() and not any(cell.strip() for cell in row):

@@ -1,4 +1,4 @@
-"""Labels from pandas data frames, and from Parquet files, which pandas reads."""
+"""Read labels from pandas data frames and Parquet files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from tagspread.data.tables.image_names import Source
 from tagspread.data.tables.layouts import Labels, collect_labels
 from tagspread.data.tables.options import TableOptions
 from tagspread.errors import TagspreadError
+from tagspread.wording import counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def import_pandas() -> Any:
-    """Import pandas, late: the rest of the package does without."""
+    """Import pandas when it is needed; the rest of the package works without it."""
     try:
         import pandas
     except ImportError:
@@ -31,21 +32,25 @@ def read_parquet(file: Path) -> pd.DataFrame:
     try:
         frame: pd.DataFrame = import_pandas().read_parquet(file)
     except ImportError:
-        raise TagspreadError(f"{file} needs pyarrow, or save it as CSV; run: pip install pyarrow") from None
+        raise TagspreadError(
+            f"reading {file} needs pyarrow; run: pip install pyarrow, or save the table as CSV"
+        ) from None
     except (OSError, ValueError) as error:
         raise TagspreadError(f"{file} cannot be read as Parquet ({error}).") from None
     return frame
 
 
 def labels_of_frame(frame: pd.DataFrame, source: Source, folder: Path, options: TableOptions) -> Labels:
-    """Return the labels of a data frame; lists of tags may be lists or text, and missing values are blank cells."""
+    """Return the labels of a data frame; tags may be lists or text, and missing values count as blank cells."""
     if not len(frame):
         raise TagspreadError(f"{source.name} has no rows.")
-    if any(name is not None for name in frame.index.names):  # an index that has a name is a column, too
+    if any(name is not None for name in frame.index.names):  # a named index counts as a column
         frame = frame.reset_index()
     header = [str(name).strip() for name in frame.columns]
     if len(header) < 2:
-        raise TagspreadError(f"{source.name} has {len(header)} columns; give the image and its tags.")
+        raise TagspreadError(
+            f"{source.name} has {counted(len(header), 'column')}; it needs a column for the image and one for its tags."
+        )
     sample = [[text(cell) for cell in row] for row in frame.head(SAMPLE).itertuples(index=False, name=None)]
     columns = find_columns(header, sample, options, source.name)
     return collect_labels(_rows(frame, columns), source, header, columns, options, folder)
@@ -62,6 +67,6 @@ def _rows(frame: pd.DataFrame, columns: Columns) -> Iterator[tuple[int, str, str
 
 
 def _texts(column: pd.Series[Any]) -> list[str]:
-    """Return a column as a CSV file would write it; few values come again and again."""
+    """Return a column as CSV text; cache the texts, because most columns hold few different values."""
     text_of: dict[Any, str] = {}
     return [text_of.setdefault(cell, text(cell)) if isinstance(cell, int | str) else text(cell) for cell in column]

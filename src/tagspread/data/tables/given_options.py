@@ -1,4 +1,4 @@
-"""What a user says about reading a table; the rest follows from the table, or from the run that it is read for."""
+"""Table options that the user gave; the others follow from the table, or from the run that reads it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tagspread.errors import TagspreadError, did_you_mean
 
 @dataclass(frozen=True)
 class GivenOptions:
-    """The options of :func:`~tagspread.data.tables.read.read_table` that were given; None stands for the others.
+    """The options of :func:`~tagspread.data.tables.read.read_table` that the user gave; the others are None.
 
     Attributes:
-        delimiter: what separates tags in a cell; empty if each cell is one tag.
+        delimiter: text between the tags of a cell; empty if each cell is one tag.
         image_column: the column with the images.
         tags_column: the column with lists of tags.
         layout: ``"long"``, ``"wide"`` or ``"auto"``.
-        ignore: columns that are about something else, or ``"all"``.
-        allow_outside: whether paths may leave the folder of images.
+        ignore: columns without labels, or ``"all"`` for all of them.
+        allow_outside: whether images may be outside the image folder.
 
     >>> GivenOptions(delimiter="", ignore=("note",)).to_dict()
     {'delimiter': None, 'ignore': ['note']}
@@ -35,7 +35,7 @@ class GivenOptions:
 
     @classmethod
     def of(cls, values: GivenOptions | Mapping[str, Any] | None) -> GivenOptions:
-        """Return options that may also be given as keyword arguments of ``read_table``, by name.
+        """Return options that are given as such or as keyword arguments of ``read_table``.
 
         >>> GivenOptions.of({"delimiter": None})
         GivenOptions(delimiter='', image_column=None, tags_column=None, layout=None, ignore=(), allow_outside=None)
@@ -46,10 +46,12 @@ class GivenOptions:
         known = [option.name for option in fields(cls)]
         for name in given:
             if name not in known:
-                hint = did_you_mean(name, known) or f" There are {', '.join(known)}."
-                raise TagspreadError(f"table_options: reading a table has no option {name!r}.{hint}")
+                hint = did_you_mean(name, known) or f" The options are {', '.join(known)}."
+                raise TagspreadError(f"table_options has no option {name!r}.{hint}")
         if given.get("delimiter") == "":
-            raise TagspreadError("delimiter is empty; give what separates tags, or None if each cell is one tag.")
+            raise TagspreadError(
+                "delimiter is empty; give the text between tags, such as '|', or None if each cell is one tag."
+            )
         if "delimiter" in given and given["delimiter"] is None:
             given["delimiter"] = ""
         if not isinstance(ignore := given.get("ignore") or (), str):
@@ -57,7 +59,7 @@ class GivenOptions:
         return cls(**given)
 
     def to_dict(self) -> JsonObject:
-        """Return what was given as keyword arguments of ``read_table``, which are also what JSON keeps."""
+        """Return the given options as keyword arguments of ``read_table``, which JSON can store."""
         given = {option.name: getattr(self, option.name) for option in fields(self)}
         given = {name: value for name, value in given.items() if value not in (None, ())}
         if self.delimiter == "":

@@ -1,4 +1,4 @@
-"""Labels as JSON lines, one object per image, such as ``metadata.jsonl`` in folders for Hugging Face ``datasets``."""
+"""Read labels from JSON lines, one object per image, such as ``metadata.jsonl`` of Hugging Face ``datasets``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tagspread.errors import TagspreadError
 
 
 def read_json_lines(file: Path, folder: Path, options: TableOptions) -> LabelTable:
-    """Read a file of JSON lines: the keys are its columns, and tags may be a list or text."""
+    """Read a JSON lines file: its keys are the columns, and tags may be a list or text."""
     entries = list(_entries(file))
     if not entries:
-        raise TagspreadError(f"{file} has no lines.")
+        raise TagspreadError(f"{file} has no lines; write one JSON object per image.")
     source, header = Source(str(file), "line"), _keys(entries)
     sample = [[text(entry.get(key)) for key in header] for _, entry in entries[:SAMPLE]]
     columns = find_columns(header, sample, options, source.name)
@@ -37,7 +37,7 @@ def read_json_lines(file: Path, folder: Path, options: TableOptions) -> LabelTab
 
 
 def keys_of(file: Path) -> list[str]:
-    """Return the keys of all objects in a file of JSON lines."""
+    """Return the keys of all objects in a JSON lines file."""
     return _keys(_entries(file))
 
 
@@ -46,7 +46,7 @@ def _keys(entries: Iterable[tuple[int, dict[str, Any]]]) -> list[str]:
 
 
 def _entries(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the lines that hold anything, with their numbers."""
+    """Yield the objects of nonempty lines, with their line numbers."""
     number = 0
     try:
         with file.open(encoding="utf-8-sig") as opened:
@@ -55,18 +55,20 @@ def _entries(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     continue
                 entry = json.loads(line)
                 if not isinstance(entry, dict):
-                    raise TagspreadError(f"{file} line {number} is no JSON object; write {{...}} on each line.")
+                    raise TagspreadError(f"{file} line {number} is not a JSON object; write {{...}} on each line.")
                 yield number, entry
     except UnicodeDecodeError as error:
-        raise TagspreadError(f"{file} is not in UTF-8 ({error}; after line {number}).") from None
+        raise TagspreadError(f"{file} is not in UTF-8 ({error}; after line {number}); save it as UTF-8.") from None
     except json.JSONDecodeError as error:
-        raise TagspreadError(f"{file} line {number} is not JSON ({error.msg}, column {error.colno}).") from None
+        raise TagspreadError(
+            f"{file} line {number} is not valid JSON ({error.msg}, column {error.colno}); correct the line."
+        ) from None
     except OSError as error:
         raise TagspreadError(f"{file} cannot be read ({error.strerror}).") from None
 
 
 def _tags(cell: Any, source: Source, number: int) -> str | list[str]:
-    """Return a list of tags, or text; numbers are tags as well, but nothing that holds more is."""
+    """Return tags as a list or as text; numbers are valid tags, objects and nested lists are not."""
     if isinstance(cell, dict) or (isinstance(cell, list) and any(isinstance(tag, dict | list) for tag in cell)):
-        raise TagspreadError(f"{source.at(number)} holds {cell!r:.80}, where a list of tags is expected.")
+        raise TagspreadError(f"{source.at(number)} holds {cell!r:.80}; write a list of tags or text.")
     return text_or_list(cell)

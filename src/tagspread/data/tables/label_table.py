@@ -1,4 +1,4 @@
-"""Label tables: which image carries which tags, and which labels are unknown."""
+"""Label table: image paths, class names and a label matrix of 1 (present), 0 (absent) and -1 (unknown)."""
 
 from __future__ import annotations
 
@@ -26,22 +26,29 @@ CELLS = {1: "1", 0: "0", -1: ""}
 
 @dataclass(frozen=True, eq=False)
 class LabelTable:
-    """Images, classes and a matrix of 1, 0 and -1 (unknown)."""
+    """Image paths, class names and a label matrix of 1 (present), 0 (absent) and -1 (unknown).
+
+    Attributes:
+        paths: path of the image of each row.
+        classes: name of the class of each column.
+        y: images x classes, int8.
+        unlisted: label of classes without a column: -1 (unknown), or 0 (absent) if each row lists all its tags.
+    """
 
     paths: Sequence[Path]
     classes: tuple[str, ...]
     y: np.ndarray
-    unlisted: int = -1  # what a class without a column is: unknown, or absent where rows list all their tags
+    unlisted: int = -1
 
     def __post_init__(self) -> None:
-        """Check everything; lists become tuples, numbers int8."""
+        """Check all fields; convert lists to tuples and the matrix to int8."""
         paths = self.paths if isinstance(self.paths, Paths) else tuple(map(Path, self.paths))
         object.__setattr__(self, "paths", paths)
         object.__setattr__(self, "classes", tuple(self.classes))
         seen: set[str] = set()
         for name in self.classes:
             if not isinstance(name, str) or not name or name != name.strip():
-                raise TagspreadError(f"classes holds {name!r}; a class is a name, without blanks at its ends.")
+                raise TagspreadError(f"classes holds {name!r}; a class name must be text without blanks at its ends.")
             if name in seen:
                 raise TagspreadError(f"classes holds {name!r} twice; give each class one column.")
             seen.add(name)
@@ -81,29 +88,31 @@ class LabelTable:
 
     @property
     def labeled(self) -> np.ndarray:
-        """Rows about which anything is known, as a mask."""
+        """Mask of the labeled rows, which have at least one known label."""
         return np.asarray((self.y >= 0).any(axis=1))
 
     def aligned(self, classes: tuple[str, ...], source: str) -> np.ndarray:
-        """Return the matrix with the columns of another table."""
+        """Return the label matrix with the given classes as columns; ``source`` names this table in messages."""
         if foreign := [name for name in self.classes if name not in classes]:
             close = did_you_mean(foreign[0], classes)
-            raise TagspreadError(f"{source} has the tag {foreign[0]!r}, which the training labels do not.{close}")
+            raise TagspreadError(f"{source} has the tag {foreign[0]!r}, which is not in the training labels.{close}")
         y = np.full((len(self.y), len(classes)), self.unlisted, dtype=np.int8)
         y[:, [classes.index(name) for name in self.classes]] = self.y
         return y
 
     def select(self, rows: Sequence[int] | np.ndarray) -> LabelTable:
-        """Return some rows, in the order given: their numbers, or a mask with one truth value per row."""
+        """Return some rows in the given order: row numbers, or a boolean mask with one value per row."""
         wanted = np.asarray(rows) if len(rows) else np.zeros(0, np.int64)
         if wanted.dtype == bool and wanted.shape == (len(self),):
             wanted = np.flatnonzero(wanted)
         if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
             raise TagspreadError(
-                f"rows is {wanted.dtype} of shape {wanted.shape}; give numbers or {len(self)} booleans."
+                f"rows is {wanted.dtype} of shape {wanted.shape}; give row numbers or a mask of {len(self)} booleans."
             )
         if len(wanted) and not -len(self) <= wanted.min() <= wanted.max() < len(self):
-            raise TagspreadError(f"rows goes from {wanted.min()} to {wanted.max()}, but there are {len(self)} rows.")
+            raise TagspreadError(
+                f"rows holds numbers from {wanted.min()} to {wanted.max()}, but the table has {len(self)} rows."
+            )
         wanted = wanted % max(len(self), 1)
         chosen = (
             self.paths.take(wanted) if isinstance(self.paths, Paths) else tuple(self.paths[k] for k in wanted.tolist())
@@ -111,12 +120,12 @@ class LabelTable:
         return LabelTable(chosen, self.classes, self.y[wanted], self.unlisted)
 
     def merge(self, other: LabelTable) -> LabelTable:
-        """Return the rows of both, the classes of both; an image in both gets one row with what either knows.
+        """Return the rows and classes of both tables; an image in both gets one row with the known labels of either.
 
-        In the rows of a table, a class that it does not have is what its ``unlisted`` says.
+        A class without a column in a table has the label ``unlisted`` of that table in its rows.
 
         Raises:
-            TagspreadError: one table says 1 and the other 0 of the same image and class, or names an image twice.
+            TagspreadError: if a label is 1 in one table and 0 in the other, or a table has an image twice.
         """
         classes = self.classes + tuple(name for name in other.classes if name not in set(self.classes))
         row_of: dict[Path, int] = {}
@@ -128,7 +137,7 @@ class LabelTable:
             unique, first = np.unique(rows, return_index=True)
             if len(unique) < len(rows):
                 again = table.paths[int(np.setdiff1d(np.arange(len(rows)), first)[0])]
-                raise TagspreadError(f"{again} is in the same table twice; unite its rows first.")
+                raise TagspreadError(f"{again} is in the same table twice; merge its rows first.")
         y = np.full((len(row_of), len(classes)), -1, np.int8)
         y[own_rows] = self.aligned(classes, "the first table")
         before, added = y[other_rows], other.aligned(classes, "the second table")
@@ -136,7 +145,7 @@ class LabelTable:
             row, column = clash[0]
             raise TagspreadError(
                 f"{other.paths[int(row)]}: {classes[column]!r} is {before[row, column]} in one table and "
-                f"{added[row, column]} in the other ({len(clash):,} such labels in all); correct one of them."
+                f"{added[row, column]} in the other ({len(clash):,} conflicting labels in total); correct one of them."
             )
         y[other_rows] = np.where(added >= 0, added, before)
         return LabelTable(tuple(row_of), classes, y, self.unlisted if self.unlisted == other.unlisted else -1)
@@ -166,7 +175,7 @@ class LabelTable:
         pandas = import_pandas()
         if image_column in self.classes:
             raise TagspreadError(
-                f"a class is called {image_column!r}, as the images' column; give another image_column."
+                f"a class is called {image_column!r}, like the image column; give another image_column."
             )
         values = {
             name: pandas.arrays.IntegerArray(np.maximum(column, 0), column < 0)
@@ -188,18 +197,18 @@ class LabelTable:
         ignore: str | Iterable[str] = (),
         allow_outside: bool = False,
     ) -> LabelTable:
-        """Return the table of a data frame, long or wide as in ``read_table``; lists of tags may be lists or text.
+        """Convert a data frame, in the long or wide layout of ``read_table``; tags may be lists or text.
 
         Args:
-            frame: images and their tags. In the wide layout missing values and -1 are unknown; in the long one a
-                missing list is one without tags, as a blank in a CSV file is, which pandas reads as missing.
-            image_column: the column with the images.
-            tags_column: the column with lists of tags.
-            images: the folder that paths start from, which they must not leave; without, paths are taken as they are.
-            delimiter: what separates tags in text.
+            frame: images and their labels. Wide layout: missing values and -1 are unknown. Long layout: a missing list
+                is an empty list, because pandas reads a blank CSV cell as missing.
+            image_column: name of the image column.
+            tags_column: name of the column with lists of tags.
+            images: the folder that paths are relative to and must stay in; without it, paths are not changed.
+            delimiter: text between tags.
             layout: ``"long"``, ``"wide"`` or ``"auto"``.
-            ignore: columns that are about something else, or ``"all"``.
-            allow_outside: accept paths that leave ``images``.
+            ignore: columns without labels, or ``"all"`` for all of them.
+            allow_outside: accept paths outside ``images``.
         """
         outside = allow_outside or images is None
         options = TableOptions(delimiter, image_column, tags_column, layout, ignore, outside)
@@ -207,15 +216,17 @@ class LabelTable:
 
 
 def written_name(path: Path, images: str | Path | None) -> str:
-    """Return what a image is called in a table, or raise for a name that would not be read back from one."""
+    """Return the name of an image in a label table; raise if it could not be read back from a CSV file."""
     try:
         name = path.relative_to(images).as_posix() if images is not None else path.as_posix()
     except ValueError:
         raise TagspreadError(f"{path} is not below {images}; give the folder that holds all images.") from None
     if name != name.strip():
-        raise TagspreadError(f"{name!r} begins or ends with a blank, which a CSV file does not keep; rename it.")
+        raise TagspreadError(f"{name!r} begins or ends with a blank, which a CSV file does not keep; rename the file.")
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise TagspreadError(f"the name {name!r} is not UTF-8, which a CSV file is; rename the file.") from None
+        raise TagspreadError(
+            f"the name {name!r} is not valid UTF-8, which CSV files require; rename the file."
+        ) from None
     return name

@@ -1,4 +1,4 @@
-"""The two layouts of a table: long (an image and its list of tags) and wide (a column per tag)."""
+"""The two layouts of a label table: long (an image and its list of tags per row) and wide (one column per tag)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tagspread.errors import Blank, Both, TagspreadError
 PYTHON_LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 BYTES = {cell: value % 256 for cell, value in VALUES.items()}  # -1 as an int8 is 255 as a byte
 DELIMITERS = ("|", ";", ",", " ")
-MOST_TAGS = 65_536  # a sentence per image is no tag, and a matrix of sentences would not fit anywhere
+MOST_TAGS = 65_536  # a column of sentences would give a class per row
 CHUNK = 8192
 
 
 class Labels(NamedTuple):
-    """What rows say: the arguments of a :class:`~tagspread.data.tables.label_table.LabelTable`."""
+    """Labels of all rows: the arguments of a :class:`~tagspread.data.tables.label_table.LabelTable`."""
 
     paths: Paths
     classes: tuple[str, ...]
@@ -41,16 +41,16 @@ def collect_labels(
     options: TableOptions,
     folder: Path,
 ) -> Labels:
-    """Read all rows of a table: in this way for CSV files, JSON lines and data frames.
+    """Collect the labels of all rows of a CSV file, a JSON lines file or a data frame.
 
     Args:
-        rows: for each row its number, for messages, its image, and what it says: in the long layout the tags (a list,
-            or one text with delimiters), in the wide one the cells of ``columns.classes``.
-        source: where they come from.
+        rows: for each row its number (for messages), its image, and its labels: in the long layout the tags (a list,
+            or one text with delimiters), in the wide layout the cells of ``columns.classes``.
+        source: the table, for messages.
         header: names of the columns.
-        columns: which column is what.
+        columns: the columns of the image and of the labels.
         options: how to read them.
-        folder: where the images' paths start.
+        folder: the folder that image paths are relative to.
     """
     image_name = NameRule(folder, source, options.allow_outside)
     if columns.tags is None:
@@ -68,21 +68,21 @@ def collect_labels(
 
 
 class LongRows:
-    """One image and its tags per row; rows of the same image are united."""
+    """Collects rows of one image and its tags; rows of the same image are merged."""
 
     def __init__(self, source: Source, delimiter: str | None) -> None:
         self._source, self._delimiter = source, delimiter
         self._paths, self._last = PathsWriter(), ""
-        self._numbers: dict[str, int] = {}  # of tags, in the order in which they are met
+        self._numbers: dict[str, int] = {}  # tag -> number, in order of appearance
         self._tags, self._counts = array("H"), array("H")
-        self._sample: list[str] | None = []  # cells, until one holds the delimiter
+        self._sample: list[str] | None = []  # cells without the delimiter, until a cell contains it
 
     def add_cell(self, name: str, cell: str, number: int) -> None:
         """Add a row whose tags are joined in one cell."""
         if cell.startswith("[") and PYTHON_LIST.fullmatch(cell):
             raise TagspreadError(
-                f"{self._source.at(number)} holds {cell!r}, a list as Python prints it; write its tags with a "
-                "delimiter between them, such as sea|sand, or keep lists in a Parquet file."
+                f"{self._source.at(number)} holds the Python list {cell!r}; write tags with a delimiter between them, "
+                "such as sea|sand, or save lists in a Parquet file."
             )
         if self._delimiter is None:
             self.add(name, (cell,), number)
@@ -95,17 +95,18 @@ class LongRows:
         self.add(name, cell.split(self._delimiter), number)
 
     def add(self, name: str, tags: Iterable[str], number: int) -> None:
-        """Add a row whose tags are apart."""
-        if name != self._last or not self._counts:  # a file with a line per tag has a image's lines together
+        """Add a row whose tags are separate values."""
+        if name != self._last or not self._counts:  # with one line per tag, the lines of an image follow each other
             self._begin(name)
         for tag in tags:
             if plain := tag.strip():
-                if self._counts[-1] == MOST_TAGS - 1:  # as much as the counter holds; equal names are united later
+                if self._counts[-1] == MOST_TAGS - 1:  # the counter is full; rows of one image are merged later
                     self._begin(name)
                 tag_number = self._numbers.setdefault(plain, len(self._numbers))
                 if tag_number >= MOST_TAGS:
                     raise TagspreadError(
-                        f"{self._source.at(number)} brings more than {MOST_TAGS} different tags; are those tags?"
+                        f"{self._source.at(number)}: more than {MOST_TAGS} different tags; check that the column "
+                        "holds tags, not sentences."
                     )
                 self._tags.append(tag_number)
                 self._counts[-1] += 1
@@ -116,10 +117,10 @@ class LongRows:
         self._last = name
 
     def labels(self, folder: Path) -> Labels:
-        """Return all rows: classes sorted, a tag that is not listed absent."""
+        """Return the labels of all rows: classes sorted, tags that are not listed absent."""
         self._check_delimiter()
         if not self._numbers:
-            raise TagspreadError(f"{self._source.name} names no tag at all.")
+            raise TagspreadError(f"{self._source.name} holds no tags; give at least one image a tag.")
         classes = tuple(sorted(self._numbers))
         column = np.empty(len(classes), np.int64)
         column[[self._numbers[name] for name in classes]] = np.arange(len(classes))
@@ -130,7 +131,7 @@ class LongRows:
             paths, row = paths.take(np.flatnonzero(new)), (np.cumsum(new) - 1)[first]
         y = np.zeros((len(paths), len(classes)), np.int8)
         counts, tags, done = np.frombuffer(self._counts, np.uint16), np.frombuffer(self._tags, np.uint16), 0
-        for start in range(0, len(counts), CHUNK):  # in pieces: the places of all ones at once take more than y
+        for start in range(0, len(counts), CHUNK):  # in chunks: the indices of all positives need more memory than y
             some = counts[start : start + CHUNK]
             rows = np.repeat(np.arange(start, start + len(some)) if row is None else row[start : start + CHUNK], some)
             y[rows, column[tags[done : done + len(rows)]]] = 1
@@ -138,7 +139,7 @@ class LongRows:
         return Labels(paths, classes, y, unlisted=0)
 
     def _check_delimiter(self) -> None:
-        """Raise if tags seem to be joined by something else: each combination would become a tag of its own."""
+        """Raise if tags seem to be joined by another delimiter: each combination would become a tag of its own."""
         sample = self._sample or ()
         for other in DELIMITERS:
             cells = [cell for cell in sample if other in cell]
@@ -148,18 +149,18 @@ class LongRows:
                 continue
             parts = {part for cell in cells for part in cell.split(other)}
             if other == " " and len(parts) >= len(set(cells)):
-                continue  # "traffic light", "teddy bear": words that do not come again in other combinations
+                continue  # "traffic light", "teddy bear": words that occur in no other combination
             raise TagspreadError(
-                f"{self._source.name}: no list of tags holds {self._delimiter!r}, but {len(cells):,} of the first "
-                f"{len(sample):,} hold {other!r}, such as {cells[0]!r}; give @delimiter, or @nothing if each "
-                "is one tag.",
+                f"{self._source.name}: no cell of tags contains the delimiter {self._delimiter!r}, but {len(cells):,} "
+                f"of the first {len(sample):,} contain {other!r}, such as {cells[0]!r}; give @delimiter, or @nothing "
+                "if each cell is one tag.",
                 delimiter=other,
                 nothing=Both("delimiter=None", "--delimiter ''"),
             )
 
 
 class WideRows:
-    """One image per row, with one cell per tag."""
+    """Collects rows of one image with one cell per tag."""
 
     def __init__(self, source: Source, names: Sequence[str], drop_others: bool) -> None:
         self._source, self._names, self._drop_others = source, tuple(names), drop_others
@@ -170,7 +171,7 @@ class WideRows:
         """Add a row."""
         try:
             self._y += bytes(map(BYTES.__getitem__, cells))
-        except KeyError:  # blanks around a value, or something else altogether
+        except KeyError:  # blanks around a value, or no label
             self._y += self._unusual(cells, number)
         self._paths.add(name)
         self._numbers.append(number)
@@ -184,24 +185,28 @@ class WideRows:
             others = [self._names[k] for k in wrong]
             raise TagspreadError(
                 f"{self._source.at(number)}, column {others[0]!r} holds {cells[wrong[0]]!r}; write 1, 0 or nothing "
-                "(unknown). For a list of tags per image, call the column one of tags, labels, tag, label, or give "
-                "@tags_column. If it is about something else: @ignore.",
+                "(unknown). If the column holds lists of tags, name it tags, labels, tag or label, or give "
+                "@tags_column. If it holds something else, omit it with @ignore.",
                 tags_column=Blank("NAME"),
                 ignore=others,
             )
         return bytes(BYTES.get(cell, 255) for cell in plain)
 
     def labels(self, folder: Path) -> Labels:
-        """Return all rows: classes in the file's order."""
+        """Return the labels of all rows: classes in the order of the file."""
         if (first := self._paths.firsts()) is not None:
             again = int(np.flatnonzero(first != np.arange(len(first)))[0])
             raise TagspreadError(
-                f"{self._source.at(self._numbers[again])} names {self._paths.paths(folder)[again]} again, after "
-                f"{self._source.unit} {self._numbers[int(first[again])]}; give each image one."
+                f"{self._source.at(self._numbers[again])} repeats {self._paths.paths(folder)[again]} of "
+                f"{self._source.unit} {self._numbers[int(first[again])]}; give each image one {self._source.unit}."
             )
         y = np.frombuffer(self._y, np.int8).reshape(len(self._paths), len(self._names))
         kept = [k for k in range(len(self._names)) if k not in self._dropped]
         if not kept:
-            raise TagspreadError(f"{self._source.name} has no column of 1, 0 and blanks, so it names no tag at all.")
+            raise TagspreadError(
+                f"{self._source.name} has no column of 1, 0 and blanks; write one such column per tag, or name the "
+                "column with lists of tags with @tags_column.",
+                tags_column=Blank("NAME"),
+            )
         y = y if len(kept) == len(self._names) else y[:, kept]
         return Labels(self._paths.paths(folder), tuple(self._names[k] for k in kept), y, unlisted=-1)

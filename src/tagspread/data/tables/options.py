@@ -1,4 +1,4 @@
-"""Options of reading a table: which column holds what, what separates tags, which paths are allowed."""
+"""Options for reading a label table: columns, layout, delimiter, ignored columns, paths outside the image folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LAYOUTS = ("auto", "long", "wide")
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How a table is read; the fields are the options of :func:`tagspread.data.tables.read.read_table`.
+    """Options for reading a table; the fields are those of :func:`tagspread.data.tables.read.read_table`.
 
     >>> TableOptions(ignore="width").ignored
     ('width',)
@@ -29,21 +29,24 @@ class TableOptions:
         check_choice("layout", self.layout, LAYOUTS)
         if self.tags_column is not None and self.layout == "wide":
             raise TagspreadError(
-                f"tags_column is {self.tags_column!r}, but layout is 'wide', which has none; leave one out."
+                f"tags_column is {self.tags_column!r}, but layout is 'wide', which has no such column; omit one of "
+                "the two."
             )
         if self.delimiter == "":
-            raise TagspreadError("delimiter is empty; give what separates tags, or None if each cell is one tag.")
+            raise TagspreadError(
+                "delimiter is empty; give the text between tags, such as '|', or None if each cell is one tag."
+            )
         if not isinstance(self.ignore, str):
             object.__setattr__(self, "ignore", tuple(self.ignore))
 
     @property
     def ignores_others(self) -> bool:
-        """Whether every column that holds no tags is ignored."""
+        """Whether all columns without labels are ignored."""
         return self.ignore == "all"
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """The columns that are ignored by name."""
+        """The names of ignored columns."""
         if isinstance(self.ignore, str):
             return () if self.ignores_others else (self.ignore,)
         return tuple(self.ignore)

@@ -1,4 +1,4 @@
-"""A million paths in little memory: names back to back in one buffer, made into ``Path`` when somebody asks."""
+"""Memory-efficient sequence of paths: names in one buffer, converted to ``Path`` on access."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Paths(Sequence[Path]):
-    """Paths below one folder, to be used like a tuple, without keeping an object for each."""
+    """Immutable sequence of paths below one folder, without one object per path."""
 
     def __init__(self, folder: Path, names: bytes | bytearray, ends: np.ndarray) -> None:
         self._folder, self._names, self._ends = folder, names, ends
@@ -30,7 +30,7 @@ class Paths(Sequence[Path]):
     def __getitem__(self, at: slice) -> tuple[Path, ...]: ...
 
     def __getitem__(self, at: int | slice) -> Path | tuple[Path, ...]:
-        rows = range(len(self))[at]  # a range knows about negative numbers, steps and what is out of range
+        rows = range(len(self))[at]  # a range handles negative indices, steps and out-of-range errors
         return self._path(rows) if isinstance(rows, int) else tuple(map(self._path, rows))
 
     def __iter__(self) -> Iterator[Path]:
@@ -41,7 +41,7 @@ class Paths(Sequence[Path]):
             return NotImplemented
         return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]  # hashing would make every path
+    __hash__ = None  # type: ignore[assignment]  # a hash would need every path
 
     def __repr__(self) -> str:
         return f"Paths({len(self)} below {str(self._folder)!r})"
@@ -56,7 +56,7 @@ class Paths(Sequence[Path]):
 
 
 class PathsWriter:
-    """Collects names and says which of them came twice, without keeping a string for each."""
+    """Collects names and finds repeated ones, without one string per name."""
 
     def __init__(self) -> None:
         self._names, self._ends, self._hashes = bytearray(), array("I"), array("q")
@@ -65,29 +65,29 @@ class PathsWriter:
         return len(self._ends)
 
     def add(self, name: str) -> None:
-        """Append one name, already in its plain form."""
+        """Append one normalized name."""
         self.add_bytes(name.encode("utf-8", "surrogatepass"))
 
     def add_bytes(self, name: bytes | bytearray) -> None:
-        """Append one name that is encoded already."""
+        """Append one encoded name."""
         self._names += name
         self._ends.append(len(self._names))
         self._hashes.append(hash(bytes(name)))
 
     def firsts(self) -> np.ndarray | None:
-        """Return for each name the place where it came first; None if none came twice."""
+        """Return the index of the first occurrence of each name, or None if all names are unique."""
         hashes = np.frombuffer(self._hashes, np.int64)
         ordered = np.sort(hashes)
         twice = ordered[1:][ordered[1:] == ordered[:-1]]
         if not len(twice):
             return None
         first, places = np.arange(len(hashes)), dict[bytes, int]()
-        for row in np.flatnonzero(np.isin(hashes, twice)).tolist():  # equal hashes may be chance; equal names are not
+        for row in np.flatnonzero(np.isin(hashes, twice)).tolist():  # compare names: different ones may share a hash
             name = bytes(self._names[self._ends[row - 1] if row else 0 : self._ends[row]])
             first[row] = places.setdefault(name, row)
         return first if (first != np.arange(len(first))).any() else None
 
     def paths(self, folder: Path) -> Paths:
-        """Return what was collected, below ``folder``; nothing can be added after that."""
-        self._hashes = array("q")  # no longer needed, and eight bytes a name
+        """Return the collected paths below ``folder``; no names can be added afterwards."""
+        self._hashes = array("q")  # no longer needed; frees eight bytes per name
         return Paths(folder, self._names, np.frombuffer(self._ends, np.uint32))

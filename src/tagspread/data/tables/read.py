@@ -1,4 +1,4 @@
-"""Read a table of labels: the file's name says which kind it is, its columns say the rest."""
+"""Read a label table: CSV, TSV, Parquet, JSON lines or a Label Studio export."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tagspread.data.tables.options import TableOptions
 from tagspread.errors import TagspreadError
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".json", ".jsonl")
-METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")  # beside images, for Hugging Face datasets
-PSEUDO_LABEL_COLUMNS = ("image", "tag", "target", "score", "rank", "flips")  # of what a run writes
+METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")  # files of Hugging Face image folders
+PSEUDO_LABEL_COLUMNS = ("image", "tag", "target", "score", "rank", "flips")  # of the pseudo-label file of a run
 
 
 def read_table(
@@ -35,23 +35,25 @@ def read_table(
     ignore: str | Iterable[str] = (),
     allow_outside: bool = False,
 ) -> LabelTable:
-    """Read a table of labels; paths in it are relative to ``images``.
+    """Read a label table; its paths are relative to ``images``.
 
-    Two layouts are read. Long: one column with the image, one with its tags (``beach.jpg,sea|sand``); a tag that is
-    not listed is absent, and an image on several lines carries the tags of all of them. Wide: one column with the
-    image, one per tag, 1, 0 or blank for unknown; an image has one line.
+    There are two layouts. Long: one column with the image and one with its tags (``beach.jpg,sea|sand``); tags that are
+    not listed are absent, and the lines of an image are merged. Wide: one column with the image and one column per tag,
+    with 1, 0 or blank for unknown; each image has one line.
 
     Args:
         file: the table, with a header line: ``.csv`` (commas, semicolons or tabs), ``.tsv`` or ``.txt`` (tabs),
-            ``.parquet``; ``.jsonl`` with an object per image; what Label Studio exports, as ``.json`` or ``.csv``; or
-            a folder with ``metadata.csv``, ``metadata.jsonl`` or ``metadata.parquet``.
-        images: the folder the paths start from. The paths of a metadata file below it start from its own folder.
-        delimiter: what separates tags in the long layout; None if each cell is one tag.
-        image_column: the column with the images; else the first that holds names of image files, or the first.
-        tags_column: the column with lists of tags; else one called tags, labels, tag or label.
-        layout: ``"long"``, ``"wide"`` or ``"auto"``: long if there is a column of tags.
-        ignore: columns that are about something else, or ``"all"`` for all that are.
-        allow_outside: accept paths that are absolute or have ``..`` in them.
+            ``.parquet``; ``.jsonl`` with one object per image; a Label Studio export, ``.json`` or ``.csv``; or a
+            folder with ``metadata.csv``, ``metadata.jsonl`` or ``metadata.parquet``.
+        images: the folder that paths are relative to. Paths in a metadata file inside it are relative to the folder of
+            that file.
+        delimiter: text between the tags of a cell in the long layout; None if each cell is one tag.
+        image_column: name of the image column; by default the first column that holds names of image files, else the
+            first column.
+        tags_column: name of the column with lists of tags; by default one called tags, labels, tag or label.
+        layout: ``"long"``, ``"wide"`` or ``"auto"``: long if there is a column with lists of tags.
+        ignore: columns without labels, or ``"all"`` for all of them.
+        allow_outside: accept absolute paths and paths with ``..`` that are outside ``images``.
     """
     options = TableOptions(delimiter, image_column, tags_column, layout, ignore, allow_outside)
     source, folder = _metadata_file(Path(file)), Path(images)
@@ -59,7 +61,7 @@ def read_table(
         folder = source.parent
     suffix = source.suffix.lower()
     if suffix and suffix not in SUFFIXES:
-        raise TagspreadError(f"{source} ends in {suffix}; these are read: {', '.join(SUFFIXES)}.")
+        raise TagspreadError(f"{source} ends in {suffix}; save the table as one of {', '.join(SUFFIXES)}.")
     check_kind(source, b"PAR1" if suffix == ".parquet" else None)
     if suffix == ".parquet":
         return LabelTable(*labels_of_frame(read_parquet(source), Source(str(source), "row"), folder, options))
@@ -71,12 +73,12 @@ def read_table(
 
 
 def options_for_run(file: Path, own: SettingValues, given: SettingValues) -> dict[str, Any]:
-    """Return the options for a table that is used with a run: those given, else the run's own where they apply.
+    """Return the options for reading a table with a run: the given options, else those of the run where they apply.
 
     Args:
         file: the table.
-        own: options that the run's table was read with; those about columns apply if this table has the columns.
-        given: what the user says about this table.
+        own: options for the label table of the run; column options apply if this table has the columns.
+        given: options that the user gives for this table.
     """
     header = _header(file)
     stated = {name: value for name, value in given.items() if value is not None or name == "delimiter"}
@@ -99,7 +101,7 @@ def _metadata_file(file: Path) -> Path:
     there = [name for name in METADATA if (file / name).is_file()]
     if len(there) != 1:
         what = " and ".join(there) if there else f"none of {', '.join(METADATA)}"
-        raise TagspreadError(f"{file} cannot be read as a table: it has {what}; give the file with the labels.")
+        raise TagspreadError(f"{file} cannot be read as a table: the folder has {what}; give the file with the labels.")
     return file / there[0]
 
 
@@ -111,8 +113,8 @@ def _read_delimited(file: Path, folder: Path, options: TableOptions) -> LabelTab
         return label_studio.read_rows(file, folder, header, lines, options)
     if tuple(header) == PSEUDO_LABEL_COLUMNS:
         raise TagspreadError(
-            f"{file} is what a run took its unlabeled images for, not labels that a person gave; correct it in "
-            "Label Studio (tagspread pseudo-labels RUN --label-studio FILE) and give the file that comes back."
+            f"{file} holds the pseudo-labels of a run, not labels given by people; correct them in Label Studio "
+            "(tagspread pseudo-labels RUN --label-studio FILE) and give the file that Label Studio exports."
         )
     sample = list(islice(lines, SAMPLE))
     if not sample:
@@ -124,7 +126,7 @@ def _read_delimited(file: Path, folder: Path, options: TableOptions) -> LabelTab
 
 
 def _header(file: Path) -> list[str]:
-    """Return the names of a table's columns; none if they cannot be read, as reading the table will say why."""
+    """Return the column names of a table; an empty list if it cannot be read, because reading it raises later."""
     try:
         file = _metadata_file(file)
         if file.suffix.lower() == ".jsonl":
