@@ -94,15 +94,15 @@ def take_inventory(
 
 
 def _decode(paths: list[Path], missing: set[int], progress: Progress | None) -> tuple[np.ndarray, dict[int, Broken]]:
-    there = [index for index in range(len(paths)) if index not in missing]
+    existing = [index for index in range(len(paths)) if index not in missing]
     thumbs = np.zeros((len(paths), 3, 8, 9), dtype=np.uint8)
     broken: dict[int, Broken] = {}
-    for at in range(0, len(there), AT_ONCE):
-        some = there[at : at + AT_ONCE]
-        out = np.zeros((len(some), 3, SIDE, SIDE), dtype=np.uint8)
-        failures = decode_all([paths[k] for k in some], SIDE, out, progress=shifted(progress, at, len(there)))
-        thumbs[some] = thumbnails(out)
-        broken |= {some[failure.index]: failure for failure in failures}
+    for at in range(0, len(existing), AT_ONCE):
+        chunk = existing[at : at + AT_ONCE]
+        out = np.zeros((len(chunk), 3, SIDE, SIDE), dtype=np.uint8)
+        failures = decode_all([paths[k] for k in chunk], SIDE, out, progress=shifted(progress, at, len(existing)))
+        thumbs[chunk] = thumbnails(out)
+        broken |= {chunk[failure.index]: failure for failure in failures}
     return thumbs, broken
 
 

@@ -148,7 +148,7 @@ class ImageCache:
     ) -> dict[int | _Key, str]:
         """Append the missing images to the data file; return the reasons of unreadable images."""
         self._check_space(len(missing))
-        known = total - len(missing)
+        cached = total - len(missing)
         reasons: dict[int | _Key, str] = {}
         saved = self._used
         at_once = max(1, BYTES_AT_ONCE // math.prod(self.shape))
@@ -157,7 +157,7 @@ class ImageCache:
             for at in range(0, len(missing), at_once):
                 chunk = missing[at : at + at_once]
                 decoded = buffer[: len(chunk)]
-                report = shifted(progress, known + at, total)
+                report = shifted(progress, cached + at, total)
                 broken = decode_all([key.path for key in chunk], self.size, decoded, workers, report)
                 reasons |= {chunk[image.index]: image.reason for image in broken}
                 self._append(data, chunk, decoded, {image.index for image in broken})
@@ -218,9 +218,9 @@ class ImageCache:
         if not isinstance(used, int) or used < 0 or not all(0 <= slot < used for slot in slots.values()):
             raise self._damaged(f"{self.index_file.name} is inconsistent")
         needed = used * math.prod(self.shape)
-        there = self.data_file.stat().st_size if self.data_file.exists() else 0
-        if there < needed:
-            raise self._damaged(f"{self.data_file.name} has {there:,} bytes, but its index needs {needed:,}")
+        actual = self.data_file.stat().st_size if self.data_file.exists() else 0
+        if actual < needed:
+            raise self._damaged(f"{self.data_file.name} has {actual:,} bytes, but its index needs {needed:,}")
         self._slots, self._used = slots, used
 
     @contextlib.contextmanager

@@ -43,10 +43,10 @@ class GivenOptions:
         if isinstance(values, GivenOptions):
             return values
         given = dict(values or {})
-        known = [option.name for option in fields(cls)]
+        option_names = [option.name for option in fields(cls)]
         for name in given:
-            if name not in known:
-                hint = did_you_mean(name, known) or f" The options are {', '.join(known)}."
+            if name not in option_names:
+                hint = did_you_mean(name, option_names) or f" The options are {', '.join(option_names)}."
                 raise TagspreadError(f"table_options has no option {name!r}.{hint}")
         if given.get("delimiter") == "":
             raise TagspreadError(

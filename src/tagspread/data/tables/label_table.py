@@ -45,13 +45,13 @@ class LabelTable:
         paths = self.paths if isinstance(self.paths, Paths) else tuple(map(Path, self.paths))
         object.__setattr__(self, "paths", paths)
         object.__setattr__(self, "classes", tuple(self.classes))
-        seen: set[str] = set()
+        names: set[str] = set()
         for name in self.classes:
             if not isinstance(name, str) or not name or name != name.strip():
                 raise TagspreadError(f"classes holds {name!r}; a class name must be text without blanks at its ends.")
-            if name in seen:
+            if name in names:
                 raise TagspreadError(f"classes holds {name!r} twice; give each class one column.")
-            seen.add(name)
+            names.add(name)
         if self.unlisted not in (0, -1):
             raise TagspreadError(f"unlisted is {self.unlisted!r}; it must be 0 (absent) or -1 (unknown).")
         object.__setattr__(self, "y", self._checked(np.asarray(self.y)))

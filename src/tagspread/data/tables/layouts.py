@@ -132,8 +132,8 @@ class LongRows:
         y = np.zeros((len(paths), len(classes)), np.int8)
         counts, tags, done = np.frombuffer(self._counts, np.uint16), np.frombuffer(self._tags, np.uint16), 0
         for start in range(0, len(counts), CHUNK):  # in chunks: the indices of all positives need more memory than y
-            some = counts[start : start + CHUNK]
-            rows = np.repeat(np.arange(start, start + len(some)) if row is None else row[start : start + CHUNK], some)
+            chunk = counts[start : start + CHUNK]
+            rows = np.repeat(np.arange(start, start + len(chunk)) if row is None else row[start : start + CHUNK], chunk)
             y[rows, column[tags[done : done + len(rows)]]] = 1
             done += len(rows)
         return Labels(paths, classes, y, unlisted=0)

@@ -98,11 +98,11 @@ def _metadata_file(file: Path) -> Path:
     """Return the metadata file of a folder, or the file itself."""
     if not file.is_dir():
         return file
-    there = [name for name in METADATA if (file / name).is_file()]
-    if len(there) != 1:
-        what = " and ".join(there) if there else f"none of {', '.join(METADATA)}"
+    present = [name for name in METADATA if (file / name).is_file()]
+    if len(present) != 1:
+        what = " and ".join(present) if present else f"none of {', '.join(METADATA)}"
         raise TagspreadError(f"{file} cannot be read as a table: the folder has {what}; give the file with the labels.")
-    return file / there[0]
+    return file / present[0]
 
 
 def _read_delimited(file: Path, folder: Path, options: TableOptions) -> LabelTable:
