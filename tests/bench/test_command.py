@@ -156,7 +156,7 @@ def test_a_stopped_grid_shows_what_it_has_and_says_how_to_go_on(stop_at, tmp_pat
     stop_at(1)  # of CAP, after the warm-up's only one
     result = bench(*words)
     assert result.exit_code == 130
-    assert "stopped; what was done is kept, and the same command goes on" in result.output
+    assert "stopped; finished cells are kept. Run the same command again to resume." in result.output
     assert {"table.md", "table.html", "table.csv", "proportions.svg"} <= {
         file.name for file in (tmp_path / "out").iterdir()
     }

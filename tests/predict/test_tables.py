@@ -85,7 +85,7 @@ def test_no_file_is_lost_and_no_half_file_left(tmp_path, kind):
 
 def test_bad_outputs_are_refused(tmp_path):
     for name, words in [
-        ("t.xlsx", r"ends in .xlsx; these are written: .csv, .jsonl, .parquet"),
+        ("t.xlsx", r"t.xlsx has no supported suffix; use one of .csv, .jsonl, .parquet"),
         ("t", "ends in nothing"),
         ("nowhere/t.csv", "there is no folder"),
     ]:

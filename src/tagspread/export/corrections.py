@@ -1,4 +1,4 @@
-"""The way back: what people corrected, and the labels that the run was trained on, in one table to train on anew."""
+"""Merge corrected labels from Label Studio with the labels of a run into one table, to retrain on."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tagspread.run.split import Part
 
 
 class Merged(NamedTuple):
-    """What came together.
+    """Counts of a merge.
 
     Attributes:
-        known: how many images of the run's own labels.
-        new: how many of the corrected ones.
-        new_tags: what the run did not know; nobody looked for them in its own images, so there they are unknown.
+        known: number of the run's labeled images.
+        new: number of corrected images.
+        new_tags: tags that the run does not have; for the run's labeled images, they are unknown.
     """
 
     known: int

@@ -1,4 +1,4 @@
-"""Predictions as a file: CSV, JSON lines or Parquet, one row per image, written part by part."""
+"""Write predictions to CSV, JSON lines or Parquet: one row per image, in parts, so that any number fits in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tagspread.errors import TagspreadError
 from tagspread.files import atomic_file, lock_of, refuse_others
 from tagspread.predict.predictions import FIXED, Predictions, column_names
 
-DIGITS = 6  # of probabilities in text
+DIGITS = 6  # digits of probabilities in text files
 
 
 class Writer(Protocol):
@@ -109,21 +109,21 @@ WRITERS: dict[str, type[CsvWriter] | type[JsonWriter] | type[ParquetWriter]] = {
 
 
 def check_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(WRITERS)) -> None:
-    """Raise if a file cannot be written, before any work is done: another kind, another's, no such folder.
+    """Raise if a file cannot be written, before work is done: unknown format, existing file, missing folder.
 
     Args:
         file: the file to write.
-        overwrite: whether one that is there may be replaced.
-        suffixes: what its name may end in; nothing stands for anything.
+        overwrite: allow replacing an existing file.
+        suffixes: allowed suffixes; empty allows any.
     """
     if suffixes and file.suffix.lower() not in suffixes:
-        raise TagspreadError(f"{file} ends in {file.suffix or 'nothing'}; these are written: {', '.join(suffixes)}.")
+        raise TagspreadError(f"{file} has no supported suffix; use one of {', '.join(suffixes)}.")
     if file.is_dir():
         raise TagspreadError(f"{file} is a folder; give a file.")
     if file.exists() and not overwrite:
         raise TagspreadError(f"{file} exists; give another name, or replace it with @overwrite.", overwrite=True)
     if not file.parent.is_dir():
-        raise TagspreadError(f"{file}: there is no folder {file.parent}.")
+        raise TagspreadError(f"{file}: the folder {file.parent} does not exist; create it, or give another file.")
 
 
 @contextmanager
@@ -169,11 +169,13 @@ def open_table(
 
 
 def check_delimiter(classes: Sequence[str], delimiter: str) -> None:
-    """Raise if joined tags could not be taken apart again."""
+    """Raise if tags that are joined by the delimiter could not be split again."""
     if not delimiter:
-        raise TagspreadError("nothing separates tags in a cell, so they run together; give @delimiter.", delimiter="|")
+        raise TagspreadError(
+            "the delimiter is empty, so joined tags could not be split again; give @delimiter.", delimiter="|"
+        )
     clash = next((name for name in classes if delimiter in name), None)
     if clash is not None:
         raise TagspreadError(
-            f"the tag {clash!r} has {delimiter!r} in it, which separates tags; give another @delimiter.", delimiter=...
+            f"the tag {clash!r} contains the delimiter {delimiter!r}; give another @delimiter.", delimiter=...
         )
