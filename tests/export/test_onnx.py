@@ -114,7 +114,7 @@ def test_a_tag_that_is_never_chosen(untrained):
         ("tags.pt", r"tags.pt has no supported suffix; use one of \.onnx"),
         ("folder.onnx", "is a folder"),
         ("there.onnx", "exists; give another name, or replace it with overwrite=True"),
-        ("no/tags.onnx", "no does not exist"),
+        ("no/tags.onnx", "no is missing"),
     ],
 )
 def test_places_that_are_refused(untrained, tmp_path, name, message):

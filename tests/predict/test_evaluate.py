@@ -84,7 +84,7 @@ def test_bad_tables_are_refused(tagger, folder, tmp_path):
     other = ts.Tagger(
         tagger.artifact.__class__(**{**vars(tagger.artifact), "path": tmp_path}), tagger.network, tagger.device
     )
-    with pytest.raises(ValueError, match="the folder that the paths in .* are relative to is unknown"):
+    with pytest.raises(ValueError, match=r"the folder that the paths in .* are relative to is unknown"):
         evaluate(other, folder / "test.csv")
 
 

@@ -127,7 +127,7 @@ def test_bad_calls_are_refused_and_nothing_is_lost(tagger, few, tmp_path):
     refused("is the table to fill", out=table, overwrite=True)
     refused("has no supported suffix; use one of .csv", out=tmp_path / "out.parquet")
     refused("there is no file", given=tmp_path / "none.csv")
-    refused("these are filled: .csv", given=tmp_path / "none.parquet")
+    refused("its suffix must be one of .csv", given=tmp_path / "none.parquet")
     for text, words in [
         ("image,hat\np000.png,\n", "no column of the table is a tag of the run"),
         ("image,0\n", "no rows below its header"),

@@ -53,7 +53,9 @@ def spread(args: list[str]) -> list[str]:
 
 
 def bench(
-    dataset: Annotated[str, typer.Argument(help="Dataset: voc, coco, nus, demo or another one in docs/guides/data.md.")],
+    dataset: Annotated[
+        str, typer.Argument(help="Dataset: voc, coco, nus, demo or another one in docs/guides/data.md.")
+    ],
     root: Annotated[Path | None, typer.Option(help="Folder with the dataset; see docs/guides/data.md.")] = None,
     methods: Annotated[
         list[str] | None,

@@ -73,8 +73,8 @@ def pseudo_labels(
 
         labeled, corrections, new_tags = merge_corrected(run, corrected, out, images=images, overwrite=overwrite)
         say(
-            f"{out}: {counted(labeled, 'labeled image')} of the run and {counted(corrections, 'corrected image')}; to train "
-            f"on it, use --labels {out}"
+            f"{out}: {counted(labeled, 'labeled image')} of the run and {counted(corrections, 'corrected image')}; to "
+            f"train on it, use --labels {out}"
         )
         if new_tags:
             say(f"note: new tags, unknown (blank) for the run's labeled images: {', '.join(new_tags)}")

@@ -123,7 +123,7 @@ def check_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(WR
     if file.exists() and not overwrite:
         raise TagspreadError(f"{file} exists; give another name, or replace it with @overwrite.", overwrite=True)
     if not file.parent.is_dir():
-        raise TagspreadError(f"{file}: the folder {file.parent} does not exist; create it, or give another file.")
+        raise TagspreadError(f"{file}: the folder {file.parent} is missing; create it, or give another file.")
 
 
 @contextmanager
