@@ -72,7 +72,7 @@ def test_fill(run, folder, tmp_path):
     (tmp_path / "wide.csv").write_text("image,0,hat\np000.png,,\n")
     text = tagspread("predict", run, folder, "--fill", tmp_path / "wide.csv", "-o", tmp_path / "wide2.csv")
     assert "1 gap filled, 159 images added" in text
-    assert "does not know hat" in text
+    assert "the run has no tag hat" in text
     assert "no column for 1, 2, 3" in text
 
 

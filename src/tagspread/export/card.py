@@ -48,10 +48,10 @@ def write_card(
     Args:
         run: its folder.
         artifact: its tags and thresholds.
-        settings: how it was trained, as it may be shown to others.
-        evaluation: what :func:`read_evaluation` returned, if there is an evaluation.
-        title: what to call it.
-        file: where to.
+        settings: training settings, without private paths.
+        evaluation: result of :func:`read_evaluation`, if there is an evaluation.
+        title: title of the card.
+        file: the file to write.
     """
     summary = summarize_run(run) if RunFolder(run).is_run else None
     content = {

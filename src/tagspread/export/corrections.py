@@ -32,10 +32,10 @@ def merge_corrected(
 
     Args:
         run: folder of the run.
-        corrected: what Label Studio exported.
+        corrected: an export of Label Studio.
         out: the table to write.
-        images: the folder of images, if it is no longer where training found it.
-        overwrite: replace a table that is there; never one of those that are merged.
+        images: the image folder, if it was moved after training.
+        overwrite: replace an existing table, but never one of the merged tables.
     """
     record = RunRecord.read(run)
     if not record.has_files:

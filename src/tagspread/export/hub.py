@@ -41,13 +41,13 @@ FILES = (CONFIG, MODEL, CARD, FILE)  # the last is the manifest: until it is the
 def export_hub(
     run: str | Path, folder: str | Path, *, metrics: str | Path | None = None, overwrite: bool = False
 ) -> Path:
-    """Write a run as a folder that others can load, and that tells them what it is.
+    """Export a run as a folder with a model card that others can load.
 
     Args:
         run: the run's folder.
-        folder: where to; may hold other files.
-        metrics: what ``tagspread evaluate RUN --labels FILE --json`` printed, for the metrics of each tag in the card.
-        overwrite: replace files of the same names.
+        folder: the folder to write to; it may hold other files.
+        metrics: output of ``tagspread evaluate RUN --labels FILE --json``, for the metrics per tag in the model card.
+        overwrite: replace existing files.
     """
     target = Path(folder)
     _check_folder(target, overwrite)

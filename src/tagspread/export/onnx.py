@@ -52,16 +52,16 @@ class ImagesToProbabilities(nn.Module):
 def export_onnx(
     run: str | Path, file: str | Path, *, images: str | Path | None = None, overwrite: bool = False
 ) -> Compared:
-    """Write a run as one ONNX file, compared with PyTorch before it is kept.
+    """Export a run as an ONNX file, and compare it with PyTorch before it is kept.
 
     Args:
         run: the run's folder.
         file: a new file ending in ``.onnx``.
-        images: a folder of images to compare on; by default those that the run was trained on.
-        overwrite: replace a file that is there.
+        images: a folder of images to compare on; by default the run's image folder.
+        overwrite: replace an existing file.
 
     Returns:
-        On which images both were compared, and how far apart they are.
+        The images of the comparison, and the largest differences.
     """
     path = Path(file)
     check_output(path, overwrite, (".onnx",))

@@ -21,10 +21,10 @@ class Writer(Protocol):
     """Writes rows to an open file."""
 
     def add(self, part: Predictions) -> None:
-        """Write some rows."""
+        """Write rows."""
 
     def close(self) -> None:
-        """Write what comes last."""
+        """Finish the file."""
 
 
 class CsvWriter:
@@ -37,14 +37,14 @@ class CsvWriter:
         self._rows.writerow([*FIXED, *column_names(classes)])
 
     def add(self, part: Predictions) -> None:
-        """Write some rows; a image that could not be read has blanks for probabilities."""
+        """Write rows; the probabilities of an image that could not be read are blank."""
         lines = zip(part.images, part.tags, part.errors, part.probabilities.tolist(), strict=True)
         for image, tags, error, numbers in lines:
             cells = [""] * len(numbers) if error else [f"{p:.{DIGITS}g}" for p in numbers]
             self._rows.writerow([image, self._delimiter.join(tags), error, *cells])
 
     def close(self) -> None:
-        """Hand the file back: closing it is for whoever opened it."""
+        """Detach from the file, which the caller closes."""
         self._text.detach()
 
 
@@ -56,7 +56,7 @@ class JsonWriter:
         self._file, self._classes = file, classes
 
     def add(self, part: Predictions) -> None:
-        """Write some rows."""
+        """Write rows."""
         lines = zip(part.images, part.tags, part.errors, part.probabilities.tolist(), strict=True)
         for image, tags, error, numbers in lines:
             by_class = None if error else dict(zip(self._classes, (round(p, DIGITS) for p in numbers), strict=True))
@@ -68,7 +68,7 @@ class JsonWriter:
 
 
 class ParquetWriter:
-    """The columns of the CSV file; each part is a row group, so that memory need not hold them all."""
+    """The columns of the CSV file; each part becomes a row group, to bound the memory."""
 
     def __init__(self, file: IO[bytes], classes: tuple[str, ...], delimiter: str) -> None:
         try:
@@ -84,7 +84,7 @@ class ParquetWriter:
         self._rows = parquet.ParquetWriter(file, self._schema)
 
     def add(self, part: Predictions) -> None:
-        """Write some rows."""
+        """Write rows."""
         joined = [self._delimiter.join(tags) for tags in part.tags]
         errors = [error or None for error in part.errors]
         numbers = part.probabilities.astype("float32").T
@@ -97,7 +97,7 @@ class ParquetWriter:
         self._rows.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
 
     def close(self) -> None:
-        """Write the table of contents, which Parquet has at the end."""
+        """Write the footer of the Parquet file."""
         self._rows.close()
 
 
@@ -128,12 +128,12 @@ def check_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(WR
 
 @contextmanager
 def reserve_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(WRITERS)) -> Iterator[None]:
-    """Keep other processes from writing a file until it is written; raise if one is at it, or as `check_output` does.
+    """Lock a file against other processes that would write it; raise if one is, or if `check_output` does.
 
     Args:
         file: the file to write.
-        overwrite: whether one that is there may be replaced.
-        suffixes: what its name may end in; nothing stands for anything.
+        overwrite: allow replacing an existing file.
+        suffixes: allowed suffixes; empty allows any.
     """
     check_output(file, overwrite, suffixes)
     with ExitStack() as held:
@@ -149,13 +149,13 @@ def reserve_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(
 def open_table(
     file: str | Path, classes: tuple[str, ...], *, overwrite: bool = False, delimiter: str = "|"
 ) -> Iterator[Writer]:
-    """Open a table of predictions to write, of the kind that the file's name ends in.
+    """Open a table of predictions to write, in the format of the file's suffix.
 
     Args:
         file: a new file ending in ``.csv``, ``.jsonl`` or ``.parquet``.
-        classes: the tags there are.
-        overwrite: replace a file that is there.
-        delimiter: what separates tags in one cell.
+        classes: names of the tags.
+        overwrite: replace an existing file.
+        delimiter: separator between the tags in a cell.
     """
     path = Path(file)
     check_output(path, overwrite)
