@@ -21,7 +21,7 @@ def test_version_and_help():
     assert "Print the version and exit." in said
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in typer.main.get_command(app).commands)])
+@pytest.mark.parametrize("command", [[], *([name] for name in typer.main.get_group(app).commands)])
 def test_help_truncates_nothing_on_80_columns(command):
     screen = CliRunner().invoke(app, [*command, "--help"], prog_name="tagspread", env={"COLUMNS": "80"}).output
     assert "--help" in screen

@@ -73,7 +73,7 @@ def test_fill(run, folder, tmp_path):
     text = tagspread("predict", run, folder, "--fill", tmp_path / "wide.csv", "-o", tmp_path / "wide2.csv")
     assert "1 gap filled, 159 images added" in text
     assert "the run has no tag hat" in text
-    assert "no column for 1, 2, 3" in text
+    assert "no column for these tags of the run: 1, 2, 3" in text
 
 
 def test_evaluate(run, folder, tmp_path):
