@@ -2,7 +2,12 @@ import subprocess
 import sys
 from importlib.resources import files
 
+import pytest
+import typer
+from typer.testing import CliRunner
+
 import tagspread as ts
+from tagspread.cli import app
 
 
 def run(*arguments):
@@ -13,7 +18,14 @@ def test_version_and_help():
     assert run("--version").stdout.strip() == f"tagspread {ts.__version__}"
     said = run("--help").stdout
     assert "unlabeled" in said
-    assert "Print the version and stop." in said
+    assert "Print the version and exit." in said
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in typer.main.get_group(app).commands)])
+def test_help_truncates_nothing_on_80_columns(command):
+    screen = CliRunner().invoke(app, [*command, "--help"], prog_name="tagspread", env={"COLUMNS": "80"}).output
+    assert "--help" in screen
+    assert "…" not in screen
 
 
 def test_unknown_command_is_one_message_and_exit_code_2():

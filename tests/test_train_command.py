@@ -119,10 +119,11 @@ def test_terminated_it_saves_and_says_how_to_go_on(folder, uninterrupted, tmp_pa
 def test_bad_calls_are_one_message_and_exit_code_2(folder, uninterrupted, tmp_path):
     out, _ = uninterrupted
     for arguments, words in [
-        ([], "--labels FILE and --out RUN"),
+        ([], "the folder of images and --labels FILE and --out RUN are missing"),
+        ([folder, "--labels", folder / "labels.csv"], "error: --out RUN is missing"),
         (start(folder, out), "holds another run"),
         (["--resume", tmp_path / "nothing"], "is not the folder of a run"),
-        (["--resume", out, "--epochs", "3"], "give no other setting"),
+        (["--resume", out, "--epochs", "3"], "leave out all other settings"),
         ([*start(folder, tmp_path / "x"), "--method", "capp"], "Did you mean 'cap'"),
         ([*start(folder, tmp_path / "x"), "--set", "ephocs=3"], "Did you mean 'epochs'"),
         ([*start(folder, tmp_path / "x"), "--set", "nonsense"], "NAME=VALUE"),

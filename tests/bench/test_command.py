@@ -86,14 +86,14 @@ def test_many_values_in_all_ways_of_writing(tmp_path, words):
         (["coco", "--root", "."], "is not a coco folder because it has no annotations/instances_train2014.json"),
         (["nus", "--root", "."], "has no ImageList/TrainImagelist.txt and no formatted_train_images.npy"),
         (["demo", "--root", "."], "draws its own images"),
-        (["demo", "--methods", ""], "--methods: no value is given; write, for example, --methods cap topk."),
-        (["demo", "--seeds", "--quiet"], "--seeds: no value is given"),
+        (["demo", "--methods", ""], "--methods has no value; write, for example, --methods cap topk."),
+        (["demo", "--seeds", "--quiet"], "--seeds has no value; write"),
         (["demo", "--p", "0.001", "--canvases", "200"], "of 200 training images that is none; give at least 0.005."),
         (["demo", "--p", "0.0085", "--canvases", "117"], "is none; give at least 0.008548."),
         (["demo", "--backbone", "resnet51x"], "there is no backbone 'resnet51x'"),
         (["demo", "--backbone", "resnet51x", "--dry-run"], "there is no backbone 'resnet51x'"),
-        (["demo", "--set", "method=cap"], "give --methods"),
-        (["demo", "--set", "seed=3"], "give --seeds"),
+        (["demo", "--set", "method=cap"], "use --methods instead"),
+        (["demo", "--set", "seed=3"], "use --seeds instead"),
         (["demo", "--study", "etta"], "--study is 'etta'"),
         (["demo", "--tables-only", "--out", "/no/such/folder"], "holds no results of demo"),
     ],
@@ -156,7 +156,7 @@ def test_a_stopped_grid_shows_what_it_has_and_says_how_to_go_on(stop_at, tmp_pat
     stop_at(1)  # of CAP, after the warm-up's only one
     result = bench(*words)
     assert result.exit_code == 130
-    assert "stopped; what was done is kept, and the same command goes on" in result.output
+    assert "stopped; finished cells are kept. Run the same command again to resume." in result.output
     assert {"table.md", "table.html", "table.csv", "proportions.svg"} <= {
         file.name for file in (tmp_path / "out").iterdir()
     }

@@ -52,9 +52,9 @@ def test_fiftyone():
 
 
 def test_what_fiftyone_cannot_tell_apart_is_refused():
-    with pytest.raises(ValueError, match=r"a.png and another image differ in the suffix only"):
+    with pytest.raises(ValueError, match=r"a.png and another image differ only in the suffix"):
         fiftyone_labels([PseudoLabeledImage("a.jpg", []), PseudoLabeledImage("a.png", [])], ["cat"])
-    with pytest.raises(ValueError, match="have the tag 'cat', which the run does not know"):
+    with pytest.raises(ValueError, match="have the tag 'cat', which the run does not have"):
         fiftyone_labels(IMAGES, ["dog", "cow"])
 
 

@@ -21,8 +21,10 @@ def test_both_at_once(untrained, ready, folder, tmp_path):
     run = untrained()
     text = tagspread("export", run, "--onnx", tmp_path / "t.onnx", "--hub", tmp_path / "hub", "--images", folder)
     first, second = text.splitlines()
-    assert first.startswith(f"{tmp_path / 't.onnx'}: same tags as PyTorch on 8 images of {folder.name}, prob")
-    assert second == f"{tmp_path / 'hub'}: for ts.load, or to upload"
+    assert first.startswith(
+        f"{tmp_path / 't.onnx'}: predicts the same tags as PyTorch on 8 images of {folder.name}; prob"
+    )
+    assert second == f"{tmp_path / 'hub'}: ready to upload, or to load with ts.load"
     assert ts.load(tmp_path / "hub").classes == ts.load(run).classes
     assert tagspread("export", run, "--hub", tmp_path / "hub", "--overwrite", "-q") == ""
 
@@ -38,9 +40,9 @@ def test_a_resizing_that_matters_is_told(run, monkeypatch, apart, lines):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "say what to write: --onnx FILE, --hub DIR, or both"),
-        (("--hub", "h", "--images", "i"), "--images goes with --onnx"),
-        (("--onnx", "o.onnx", "--metrics", "f"), "--metrics goes with --hub"),
+        ((), "there is nothing to export; give --onnx FILE, --hub DIR, or both"),
+        (("--hub", "h", "--images", "i"), "--images is used with --onnx only"),
+        (("--onnx", "o.onnx", "--metrics", "f"), "--metrics is used with --hub only"),
     ],
 )
 def test_options_that_do_not_go_together(run, tmp_path, monkeypatch, options, message):

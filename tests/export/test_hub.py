@@ -69,8 +69,8 @@ def test_the_card_has_the_runs_own_figures(run, tmp_path):
     assert "**Unlabeled images:** 20." in text
     assert "7 epochs" in text
     assert "“match”, chosen on 20 images of the unlabeled set" in text
-    assert "not to be believed as probabilities" in text
-    assert "was not measured; rare ones" in text
+    assert "not calibrated; use them for ranking only" in text
+    assert "were not evaluated one by one; rare tags" in text
     rows = re.findall(r"^\| (\d) \| ([\d.e-]+|never) \|$", text, re.M)
     cuts = json.loads((run / "labels.json").read_text())["thresholds"]
     assert [cut for _, cut in rows] == ["never" if cut is None else f"{cut:.4g}" for cut in cuts]
@@ -83,33 +83,33 @@ def test_the_card_of_a_model_that_was_kept_without_the_unlabeled(run, tmp_path):
     sign_again(copy)
     before, after = ((export_hub(one, tmp_path / name) / "README.md").read_text() for name, one in
                      (("with", run), ("without", copy)))  # fmt: skip
-    assert "a set of unlabeled ones" in before
-    assert "a set of unlabeled ones" not in after
-    assert "It learned from 20 images that nobody had tagged" in before
-    assert "that nobody had tagged" not in after
-    assert "**Unlabeled images:** 20, which were tried; the model that is kept is without them." in after
+    assert "a few labeled and many unlabeled images" in before
+    assert "many unlabeled images" not in after
+    assert "It learned from pseudo-labels on 20 unlabeled images" in before
+    assert "learned from pseudo-labels" not in after
+    assert "**Unlabeled images:** 20; this model was trained without them." in after
 
 
 def test_the_card_has_the_figures_of_an_evaluation(run, tmp_path, figures):
     text = (export_hub(run, tmp_path / "hub", metrics=figures) / "README.md").read_text()
     known = json.loads(figures.read_text())
-    assert f"| 40 labeled images, by tagspread evaluate | {100 * known['map']:.1f} |" in text
-    assert f"it gives {100 * known['decisions']['OR']:.1f} of 100 tags that are there" in text
+    assert f"| 40 labeled images, with `tagspread evaluate` | {100 * known['map']:.1f} |" in text
+    assert f"{100 * known['decisions']['OR']:.1f} of 100 true tags are predicted" in text
     for one in known["classes"]:
         assert f"| {one['name']} |" in text
         if one["ap"] is not None:
             few, ends = one["positives"] < 5, [100 * (one[end] or 0) for end in ("ap_low", "ap_high")]
             interval = "too few images" if few else "{:.1f} to {:.1f}".format(*ends)
             assert f"| {100 * one['ap']:.1f} | {interval} |" in text
-    assert "was not measured" not in text
+    assert "not evaluated" not in text
 
 
 def test_a_run_that_knows_little(untrained, tmp_path):
     out = export_hub(untrained(classes=("a|b", "*c*", "<d>\n# e")), tmp_path / "hub")
     text = (out / "README.md").read_text()
-    assert "Nobody has measured it" in text
-    assert "**Labeled images:** no longer known." in text
-    assert "unlabeled ones" not in text
+    assert "Not evaluated: the run has no test images" in text
+    assert "**Labeled images:** unknown." in text
+    assert "many unlabeled images" not in text
     assert r"| a\|b | 0.5 |" in text
     assert r"| \*c\* | 0.5 |" in text
     assert r"| \<d\> \# e | 0.5 |" in text
@@ -134,7 +134,7 @@ def test_what_was_there_stays_there(untrained, tmp_path):
 
 def test_places_that_are_refused(run, tmp_path):
     before = {file: file.read_bytes() for file in run.iterdir() if file.is_file()}
-    with pytest.raises(TagspreadError, match="is the folder of a run, which would be spoilt"):
+    with pytest.raises(TagspreadError, match="is the folder of a run, which must not be overwritten"):
         export_hub(run, run, overwrite=True)
     assert before == {file: file.read_bytes() for file in run.iterdir() if file.is_file()}
     (tmp_path / "file").write_text("")
@@ -180,7 +180,7 @@ def test_the_card_of_a_head_lists_what_had_a_part_in_it(folder, tmp_path):
     run = ts.train(folder, folder / "labels.csv", out, test_labels=folder / "test.csv", mode="head", **quick)
     card = (export_hub(run.path, tmp_path / "hub") / "README.md").read_text()
     assert str(gain_in_words(run.metrics, advise=False))[1:] in card
-    assert "fitted on the network as it was" in card
+    assert "fitted on the frozen network" in card
     assert "epoch" not in card
     for unused in ("lr", "warmup\\_epochs", "cutout", "ema\\_decay", "held\\_out"):
         assert f"| {unused} |" not in card

@@ -29,7 +29,7 @@ def rows_of(file):
 
 def test_predict_a_folder(run, tagger, folder, tmp_path):
     text = tagspread("predict", run, folder, "-o", tmp_path / "tags.csv", "--device", "cpu")
-    assert "161 images, 1 of them cannot be read (see its column error)" in text
+    assert "161 images; 1 of them cannot be read (see the column 'error')" in text
     rows = rows_of(tmp_path / "tags.csv")
     assert [row["image"] for row in rows] == ["broken.png", *(f"p{i:03}.png" for i in range(160))]
     assert rows[0]["error"]
@@ -66,14 +66,14 @@ def test_predict_a_list_to_json_quietly(run, folder, tmp_path):
 
 def test_fill(run, folder, tmp_path):
     text = tagspread("predict", run, folder, "--fill", folder / "labels.csv", "-o", tmp_path / "all.csv")
-    assert "0 gaps filled, 100 images added; what was known is as it was" in text
-    assert "note: 1 image cannot be read, left as before" in text
+    assert "0 gaps filled, 100 images added; known labels are unchanged" in text
+    assert "note: 1 image cannot be read; the gaps of unreadable images stay" in text
     assert (tmp_path / "all.csv").read_text().startswith((folder / "labels.csv").read_text())
     (tmp_path / "wide.csv").write_text("image,0,hat\np000.png,,\n")
     text = tagspread("predict", run, folder, "--fill", tmp_path / "wide.csv", "-o", tmp_path / "wide2.csv")
     assert "1 gap filled, 159 images added" in text
-    assert "does not know hat" in text
-    assert "no column for 1, 2, 3" in text
+    assert "the run has no tag hat" in text
+    assert "no column for these tags of the run: 1, 2, 3" in text
 
 
 def test_evaluate(run, folder, tmp_path):
@@ -82,14 +82,14 @@ def test_evaluate(run, folder, tmp_path):
     assert f"mAP {100 * found['map']:.1f} (90 % interval" in text
     assert f"OF1 {100 * found['decisions']['OF1']:.1f}" in text
     assert found["images"] == 60
-    assert "trained on" not in text
+    assert "used in training" not in text
     text = tagspread("evaluate", run, "--labels", folder / "labels.csv", "--samples", 2)
-    assert "60 of them were trained on with their labels" in text
+    assert "60 of these 60 images were used in training" in text
     rows = "".join(f"x{i}.png,1,\n" for i in range(12))
     (tmp_path / "t.csv").write_text(f"image,0,1\n{rows}p060.png,1,\np061.png,0,1\n")
     text = tagspread("evaluate", run, "--labels", tmp_path / "t.csv", "--images", folder, "--samples", 2)
     assert "and 2 more that cannot be read" in text
-    assert "left out of the mAP: 2, 3, 4" in text
+    assert "no image has these tags, so the mAP leaves them out: 2, 3, 4" in text
     assert "1 of 1" in text  # one label is known
     assert text.count("too few") == 2  # for an interval
 
@@ -99,8 +99,8 @@ def test_decide(run, folder, tmp_path):
     text = tagspread(
         "thresholds", tmp_path / "run", "--labels", folder / "test.csv", "--policy", "precision:1", "--min-positives", 8
     )
-    assert "thresholds for precision:1 on 60 images of test.csv" in text
-    assert "too few positives for a threshold of their own" in text
+    assert "labels.json: stored thresholds chosen by policy precision:1 on 60 images of test.csv" in text
+    assert "share one threshold, as they have too few positives" in text
     facts = json.loads((tmp_path / "run" / "labels.json").read_text())
     assert facts["decision"]["policy"] == "precision:1"
     assert facts["calibration"]["fitted_on"] == "60 images of test.csv"
@@ -115,10 +115,10 @@ def test_bad_calls_are_one_message_and_exit_code_2(run, folder, tmp_path):
         (["predict", folder, folder], "not the folder of a run"),
         (["predict", run, tmp_path / "none"], "there is no folder or file"),
         (["predict", run, folder / "p000.png", folder / "p00O.png"], "there is no folder or file .*p00O.png"),
-        (["predict", run, folder / "broken.png"], "broken.png: .*do the paths lead to images"),
+        (["predict", run, folder / "broken.png"], "broken.png: .*check that the paths are images"),
         (["predict", run, tmp_path / "list.txt", "-o", tmp_path / "new.csv"], "none of the 2 images can be read"),
         (["predict", run, folder, "-o", tmp_path / "mine.csv"], "exists; give another name"),
-        (["predict", run, folder, "-o", tmp_path / "t.xls"], "these are written"),
+        (["predict", run, folder, "-o", tmp_path / "t.xls"], "has no supported suffix"),
         (["predict", run, folder, "--fill", folder / "labels.csv"], "--fill needs one folder"),
         (
             ["predict", run, folder / "p000.png", "--fill", folder / "labels.csv", "-o", tmp_path / "x.csv"],

@@ -28,7 +28,7 @@ def test_the_command_writes_names_and_features(images, tmp_path):
     arguments = ["embed", str(images), "-o", str(tmp_path / "f.npz"), "--backbone", "small", "--image-size", "32"]
     done = CliRunner().invoke(app, [*arguments, "--weights", "none"])
     assert done.exit_code == 0, done.output
-    assert "5 images, 128 features each, 1 left out" in done.output
+    assert "5 images, 128 features each; 1 unreadable image left out" in done.output
     found = np.load(tmp_path / "f.npz")
     assert [name.rpartition("/")[2] for name in found["images"]] == [f"{i}.png" for i in range(5)]
     assert found["features"].shape == (5, 128)
@@ -56,7 +56,7 @@ def test_bad_input(images, tmp_path):
     with pytest.raises(TagspreadError, match=r"no image could be read \(the first is .*broken.jpg"):
         embed_images([images / "broken.jpg"], **how)
     found = embed_images(images, image_size=16, **how)
-    with pytest.raises(TagspreadError, match=r"written as \.npz"):
+    with pytest.raises(TagspreadError, match=r"does not end in \.npz"):
         write_features(found, tmp_path / "f.csv", "small")
     (tmp_path / "file").write_text("")
     with pytest.raises(TagspreadError, match="cannot be written"):

@@ -58,7 +58,7 @@ def test_wide_gaps_are_filled_and_nothing_else(tagger, few, tmp_path, drawn):
 
 def test_a_table_of_other_images_is_refused(tagger, few, tmp_path):
     (tmp_path / "t.csv").write_text("image,tags\nholiday.jpg,beach\n")
-    with pytest.raises(TagspreadError, match=r"none of the 1 images that .*t\.csv names is in .*holiday\.jpg"):
+    with pytest.raises(TagspreadError, match=r"none of the 1 images in .*t\.csv is in .*holiday\.jpg"):
         fill_table(tagger, tmp_path / "t.csv", few, tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
 
@@ -92,7 +92,7 @@ def test_long_tables_get_rows_and_keep_theirs(tagger, few, tmp_path):
 def test_lists_of_tags_that_are_joined_in_another_way_are_refused(tagger, few, tmp_path):
     table = tmp_path / "t.csv"
     table.write_text("image,tags\np000.png,3\np001.png,3;0\n")
-    with pytest.raises(TagspreadError, match="'3;0' is no tag of the run, but it has those that ';' separates"):
+    with pytest.raises(TagspreadError, match="'3;0' is not a tag of the run, but its parts between ';' are"):
         fill_table(tagger, table, few, tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
     fill_table(tagger, table, few, tmp_path / "out.csv", options={"delimiter": ";"}, top=2)
@@ -124,12 +124,12 @@ def test_bad_calls_are_refused_and_nothing_is_lost(tagger, few, tmp_path):
         assert not (tmp_path / "out.csv").exists()
 
     refused("exists; give another name", out=table)
-    refused("is the table itself", out=table, overwrite=True)
-    refused("these are written: .csv", out=tmp_path / "out.parquet")
+    refused("is the table to fill", out=table, overwrite=True)
+    refused("has no supported suffix; use one of .csv", out=tmp_path / "out.parquet")
     refused("there is no file", given=tmp_path / "none.csv")
-    refused("these are filled: .csv", given=tmp_path / "none.parquet")
+    refused("its suffix must be one of .csv", given=tmp_path / "none.parquet")
     for text, words in [
-        ("image,hat\np000.png,\n", "no column of the table is a tag that the run knows"),
+        ("image,hat\np000.png,\n", "no column of the table is a tag of the run"),
         ("image,0\n", "no rows below its header"),
         ("image,0\np000.png,,1\n", "line 2 has 3 cells, its header 2"),
         ("image,0\n../p000.png,\n", "is outside the image folder"),

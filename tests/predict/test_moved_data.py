@@ -67,7 +67,7 @@ def test_evaluate_and_thresholds(mine, folder, tmp_path):
     assert json.loads(tagspread("evaluate", run, "--samples", 2, "--json", "--images", moved)) == before
     assert (before["trained_on"], before["images"]) == (0, 60)
     said = tagspread("evaluate", run, "--labels", folder / "labels.csv", "--images", moved, "--samples", 2)
-    assert "60 of them were trained on" in said
+    assert "60 of these 60 images were used in training" in said
     said = tagspread("thresholds", run, "--labels", folder / "test.csv", "--images", moved)
     assert "trained on" not in said
     after = json.loads(tagspread("evaluate", run, "--samples", 2, "--json", "--images", moved))
@@ -85,11 +85,11 @@ def test_corrections_are_merged_with_the_recorded_labels(mine, drawn, tmp_path):
     merge = ["pseudo-labels", run, "--corrected", export, "--out", tmp_path / "both.csv"]
     with pytest.raises(ts.TagspreadError, match="no longer exists; if it was moved, give the new one with images=DIR"):
         tagspread(*merge)
-    assert "60 images of the run's labels and 1 corrected" in tagspread(*merge, "--images", moved)
+    assert "60 labeled images of the run and 1 corrected image;" in tagspread(*merge, "--images", moved)
     merged = read_table(tmp_path / "both.csv", moved)
     assert [path.name for path in merged.paths] == [*(path.name for path in labels.paths), "p080.png"]
     assert np.array_equal(merged.aligned(labels.classes, "")[:60], labels.y)
-    with pytest.raises(ts.TagspreadError, match="--images is about --corrected FILE"):
+    with pytest.raises(ts.TagspreadError, match="--images is used with --corrected FILE only"):
         tagspread("pseudo-labels", run, "--images", moved)
 
 

@@ -28,13 +28,16 @@ def say(*arguments):
 def test_a_share_put_aside_does_not_hide_what_was_trained_on(shared, folder):
     found = evaluate(ts.load(shared.path, device="cpu"), folder / "labels.csv", samples=2)
     assert (found.trained_on, found.images) == (48, 60)
-    assert "48 of them were trained on" in say("evaluate", shared.path, "--labels", folder / "labels.csv").output
+    assert (
+        "48 of these 60 images were used in training"
+        in say("evaluate", shared.path, "--labels", folder / "labels.csv").output
+    )
 
 
 def test_without_labels_the_run_is_measured_on_what_it_put_aside(shared, folder, tmp_path):
     result = say("evaluate", shared.path, "--samples", 2)
     assert result.exit_code == 0
-    assert "on the run's own 12 labeled images that were set aside for testing" in result.output
+    assert "evaluating on the run's 12 labeled images that were set aside for testing" in result.output
     assert "trained on" not in result.output
     found = json.loads(say("evaluate", shared.path, "--samples", 2, "--json").stdout)
     assert found["map"] == pytest.approx(shared.metrics["test"]["mAP"])
@@ -51,7 +54,7 @@ def test_without_labels_the_run_is_measured_on_what_it_put_aside(shared, folder,
 
 def test_or_on_its_table_of_test_labels(run, tagger):
     result = say("evaluate", run, "--samples", 2)
-    assert "on the run's own 60 test images, as no --labels are given:" in result.output
+    assert "no --labels given: evaluating on the run's 60 test images" in result.output
     assert evaluate(tagger, samples=2).map == pytest.approx(
         json.loads((run / "metrics.json").read_text())["test"]["mAP"]
     )
@@ -69,13 +72,13 @@ def test_thresholds_are_not_chosen_on_what_was_trained_on(run, folder, drawn, tm
     shutil.copytree(run, tmp_path / "run")
     before = (tmp_path / "run" / "labels.json").read_bytes()
     tagger = ts.load(tmp_path / "run", device="cpu")
-    with pytest.raises(ts.TagspreadError, match=r"was trained on everything that .*labels.csv names \(60 images\)"):
+    with pytest.raises(ts.TagspreadError, match=r"was trained on all images of .*labels.csv \(60 images\)"):
         decide_on_table(tagger, folder / "labels.csv")
     assert (tmp_path / "run" / "labels.json").read_bytes() == before
     mixed = write_csv(
         tmp_path / "mixed.csv", ["image", "tags"], [[f"p{i:03}.png", tags_of(drawn.y[i])] for i in range(50, 70)]
     )
     said = say("thresholds", tmp_path / "run", "--labels", mixed).output
-    assert "note: 10 of these 20 images were trained on, so thresholds" in said
+    assert "note: 10 of these 20 images were used in training" in said
     said = say("thresholds", tmp_path / "run", "--labels", folder / "test.csv").output
     assert "trained on" not in said

@@ -71,7 +71,7 @@ def corrected_by_a_person(tasks, drawn):
 
 
 def test_there_and_back_again(run, folder, drawn, tmp_path):
-    assert "tasks, the least sure first" in pseudo_labels(run, "--label-studio", tmp_path / "tasks.json")
+    assert "tasks, the least certain first" in pseudo_labels(run, "--label-studio", tmp_path / "tasks.json")
     tasks = json.loads((tmp_path / "tasks.json").read_text())
     assert len(tasks) == 40
     assert '<Choice value="7"/>' in (tmp_path / "tasks.xml").read_text()
@@ -92,7 +92,7 @@ def test_there_and_back_again(run, folder, drawn, tmp_path):
     assert len(ts.load(again.path).classes) == len(table.classes)
 
     both = tmp_path / "both.csv"
-    assert "20 images of the run's labels and 20 corrected by people" in pseudo_labels(
+    assert "20 labeled images of the run and 20 corrected images" in pseudo_labels(
         run, "--corrected", export, "-o", both
     )
     merged = read_table(both, folder)
@@ -115,7 +115,7 @@ def test_the_pseudo_labels_names_images_from_the_folder_on(run, folder):
 def test_summary_and_fiftyone(run, tmp_path):
     text = pseudo_labels(run)
     assert "40 unlabeled images" in text
-    assert "changed at least once" in text
+    assert "ever flipped" in text
     pseudo_labels(run, "--fiftyone", tmp_path / "labels.json")
     assert len(json.loads((tmp_path / "labels.json").read_text())["labels"]) == 40
     pseudo_labels(run, "--label-studio", tmp_path / "few.json", "--most", 3, "--image-url", "https://example.com/")
@@ -125,9 +125,9 @@ def test_summary_and_fiftyone(run, tmp_path):
 
 
 def test_refusals(run, folder, tmp_path):
-    with pytest.raises(ValueError, match="--corrected FILE and --out TABLE belong together"):
+    with pytest.raises(ValueError, match="--corrected FILE and --out TABLE are used together"):
         pseudo_labels(run, "--corrected", tmp_path / "x.json")
-    with pytest.raises(ValueError, match="are about --label-studio FILE"):
+    with pytest.raises(ValueError, match="are used with --label-studio FILE only"):
         pseudo_labels(run, "--most", 3)
     with pytest.raises(ValueError, match="is not the folder of a run"):
         pseudo_labels(folder)
@@ -170,7 +170,7 @@ def test_a_tag_that_the_run_never_had_is_unknown_in_its_own_images(run, folder, 
     ticked = {"type": "choices", "from_name": "tags", "value": {"choices": ["3", "hat"]}}
     export.write_text(json.dumps([{"data": {"file_name": "20.png"}, "annotations": [{"result": [ticked]}]}]))
     said = pseudo_labels(run, "--corrected", export, "-o", both)
-    assert "new to the run, so unknown (blank) in its own images: hat" in said
+    assert "new tags, unknown (blank) for the run's labeled images: hat" in said
     table = read_table(both, folder)
     column = table.y[:, table.classes.index("hat")]
     assert sorted(column.tolist()) == [-1] * 20 + [1]

@@ -56,8 +56,8 @@ def test_what_holds_no_image_is_refused(top):
     (top / "bytes.csv").write_bytes(b"\xff\xfe\x00")
     for given, words in [
         ("empty", "holds no image"),
-        ("list.csv", "no column that names images"),
-        ("none.csv", "no column that names images"),
+        ("list.csv", "no column of image paths"),
+        ("none.csv", "no column of image paths"),
         ("none.txt", "holds no image"),
         ("bytes.csv", "cannot be read as a list"),
         ("missing.txt", "there is no file"),

@@ -85,16 +85,16 @@ def test_no_file_is_lost_and_no_half_file_left(tmp_path, kind):
 
 def test_bad_outputs_are_refused(tmp_path):
     for name, words in [
-        ("t.xlsx", r"ends in .xlsx; these are written: .csv, .jsonl, .parquet"),
-        ("t", "ends in nothing"),
-        ("nowhere/t.csv", "there is no folder"),
+        ("t.xlsx", r"t.xlsx has no supported suffix; use one of .csv, .jsonl, .parquet"),
+        ("t", "/t has no supported suffix"),
+        ("nowhere/t.csv", "nowhere is missing; create it"),
     ]:
         with pytest.raises(ValueError, match=words):
             written(tmp_path / name)
     (tmp_path / "d.csv").mkdir()
     with pytest.raises(ValueError, match="is a folder"):
         written(tmp_path / "d.csv")
-    with pytest.raises(ValueError, match="the tag 'dog, small' has ',' in it"):
+    with pytest.raises(ValueError, match="the tag 'dog, small' contains the delimiter ','"):
         written(tmp_path / "t.csv", delimiter=",")
 
 

@@ -142,15 +142,15 @@ def test_nothing_and_a_frame(tagger, drawn):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (np.zeros((2, 24, 24, 3), np.float32), "hold float32; give uint8"),
-        (torch.zeros(2, 3, 24, 24), "hold float32; give uint8"),
+        (np.zeros((2, 24, 24, 3), np.float32), "have dtype float32; give uint8"),
+        (torch.zeros(2, 3, 24, 24), "have dtype float32; give uint8"),
         (np.zeros((24, 24, 3), np.uint8), "is one image; put it into a list"),
         (np.zeros((2, 5, 24, 24), np.uint8), r"shape \(2, 5, 24, 24\); give N x H x W x 3"),
         ([np.zeros((2, 3, 24, 24), np.uint8)], r"give H x W x 3"),
         ([np.zeros(24, np.uint8)], r"give H x W x 3"),
         (np.zeros((3, 24, 24), np.uint8), "is one image; put it into a list"),
-        ([3], "int is no image"),
-        (3, "int is no image"),
+        ([3], "int is not an image"),
+        (3, "int is not an image"),
     ],
 )
 def test_what_is_no_image_is_refused(tagger, given, words):

@@ -83,16 +83,16 @@ def test_evaluate_says_so_after_decide(run, folder, tmp_path):
         json.loads(tagspread(*call, "--json"))["thresholds_chosen_on"] is None
     )  # chosen on the unlabeled set, without labels
     tagspread("thresholds", tmp_path / "run", "--labels", folder / "test.csv", "-q")
-    assert "note: the thresholds were chosen on these very images, so precision, recall, F1" in tagspread(*call)
+    assert "note: the thresholds were chosen on these images; precision, recall, F1" in tagspread(*call)
     assert json.loads(tagspread(*call, "--json"))["thresholds_chosen_on"] == 60
     lines = (folder / "test.csv").read_text().splitlines() + (folder / "labels.csv").read_text().splitlines()[1:]
     (tmp_path / "half.csv").write_text("\n".join([lines[0], *lines[31:91]]) + "\n")
     call[3] = tmp_path / "half.csv"
-    assert "chosen on 30 of them" in tagspread(*call)
+    assert "chosen on 30 of these 60 images" in tagspread(*call)
     tagspread("thresholds", tmp_path / "run", "--labels", tmp_path / "half.csv", "-q")
     text = tagspread(*call)
-    assert "30 of them were trained on" in text  # who decides on training images is told both
-    assert "chosen on these very images" in text
+    assert "30 of these 60 images were used in training" in text  # who decides on training images is told both
+    assert "thresholds were chosen on these images" in text
 
 
 def test_held_out_images_are_not_those_trained_on(folder, tmp_path):
@@ -115,7 +115,7 @@ def test_a_tagger_without_its_run_does_not_know_what_it_was_trained_on(run, fold
     for name in ("labels.json", "ema.safetensors"):
         shutil.copy(run / name, tmp_path / "tagger")
     call = ["evaluate", tmp_path / "tagger", "--labels", folder / "labels.csv", "--images", folder, "--samples", 2]
-    assert "note: the run does not know whether it was trained on any of them" in tagspread(*call)
+    assert "it is unknown whether it was trained on these images" in tagspread(*call)
     assert json.loads(tagspread(*call, "--json"))["trained_on"] is None
     with pytest.raises(ts.TagspreadError, match="not the folder of a run"):
         evaluate(ts.load(tmp_path / "tagger", device="cpu"))

@@ -1,4 +1,4 @@
-"""The ``tagspread`` command: thin, it only parses, calls and prints. One file per command."""
+"""The ``tagspread`` command line: one file per command. It parses options, calls the package and prints results."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tagspread.errors import TagspreadError
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         say(f"tagspread {__version__}")
         raise typer.Exit
 
@@ -38,10 +38,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def tagspread(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """A few tagged images, a large set of unlabeled ones, one good tagger."""
+    """Train an image tagger on a few labeled and many unlabeled images (semi-supervised multi-label learning)."""
 
 
 for command in (
@@ -62,9 +62,9 @@ app.command(cls=bench.ManyValues)(bench.bench)
 
 
 def main() -> None:
-    """Run the command line; bad input ends with one message and exit code 2, never with a traceback."""
+    """Run the command line. Bad input ends with one message and exit code 2, without a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: names of files need not be UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: file names need not be UTF-8
     try:
         app()
     except TagspreadError as error:

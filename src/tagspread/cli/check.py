@@ -1,4 +1,4 @@
-"""``tagspread check``: find every problem of a data set before training."""
+"""``tagspread check``: find the problems of a dataset before training."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from tagspread.cli.common import Delimiter, Ignore, ImageColumn, Outside, TagsCo
 
 
 def check(
-    images: Annotated[Path, typer.Argument(help="Folder of images, tagged and unlabeled.")],
+    images: Annotated[Path, typer.Argument(help="Folder with the labeled and unlabeled images.")],
     labels: Annotated[
-        Path, typer.Option(help="CSV, TSV, Parquet, JSON lines or Label Studio export with the tags of some.")
+        Path, typer.Option(help="Tags of the labeled images: CSV, TSV, Parquet, JSON lines or Label Studio export.")
     ],
-    test_labels: Annotated[Path | None, typer.Option(help="The same with tags to evaluate on.")] = None,
+    test_labels: Annotated[
+        Path | None, typer.Option(help="Tags of the test images, in one of the same formats.")
+    ] = None,
     delimiter: Delimiter = "|",
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Find every problem of a data set before it is trained on; exit code 1 if something must be fixed.
+    """Find the problems of a dataset before training.
 
-    A table or folder that cannot be read is exit code 2, as everywhere.
+    The exit code is 1 if something must be fixed, and 2 if the table or the folder cannot be read.
     """
     from tagspread.data.check.dataset import run_check
 

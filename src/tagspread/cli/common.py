@@ -1,4 +1,4 @@
-"""What several commands share: options of the same name and meaning, and how things are said."""
+"""Shared by the commands: options of the same name and meaning, printing, and interruption by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,29 +18,34 @@ from tagspread.errors import TagspreadError
 if TYPE_CHECKING:
     from tagspread.data.tables.given_options import GivenOptions
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there.")]
-Delimiter = Annotated[str, typer.Option(help="What separates tags in one cell; '' if each is one tag.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")]
+Delimiter = Annotated[str, typer.Option(help="Separator between the tags in a cell; '' if each cell is one tag.")]
 RunDelimiter = Annotated[
-    str | None, typer.Option(help="What separates tags in one cell; by default as in the table that was trained on.")
+    str | None, typer.Option(help="Separator between the tags in a cell; by default the one used in training.")
 ]
-ImageColumn = Annotated[str | None, typer.Option(help="Column with the images, if it is not found.")]
-TagsColumn = Annotated[str | None, typer.Option(help="Column with the tags, if it is not found.")]
-Ignore = Annotated[list[str] | None, typer.Option(help="Column about something else; 'all' for all such.")]
-Outside = Annotated[bool, typer.Option("--allow-outside", help="Accept paths that leave the folder.")]
+ImageColumn = Annotated[str | None, typer.Option(help="Column with the image paths; detected by default.")]
+TagsColumn = Annotated[str | None, typer.Option(help="Column with the tags; detected by default.")]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help="Column to ignore; 'all' ignores every column that is not a tag. Repeatable."),
+]
+Outside = Annotated[bool, typer.Option("--allow-outside", help="Accept image paths outside the image folder.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Mirror = Annotated[bool, typer.Option("--mirror", help="Average with the mirror image, at twice the time.")]
+Device = Annotated[str, typer.Option(help="Device to run on: auto, cpu or cuda.")]
+Mirror = Annotated[
+    bool, typer.Option("--mirror", help="Average over each image and its mirror image; takes twice as long.")
+]
 TableImages = Annotated[
     Path | None,
-    typer.Option(help="Folder the table's paths start from, or the run's images were moved to; by default the run's."),
+    typer.Option(help="Image folder that the paths are relative to; by default the one used in training."),
 ]
 
 
 def table_options(
     delimiter: str | None, image_column: str | None, tags_column: str | None, ignore: list[str] | None, outside: bool
 ) -> GivenOptions:
-    """Return the options of reading a table that were given."""
+    """Return the given options for reading a table."""
     from tagspread.data.tables.given_options import GivenOptions
 
     columns: str | tuple[str, ...] = "all" if ignore == ["all"] else tuple(ignore or ())
@@ -48,14 +53,14 @@ def table_options(
 
 
 def read_settings(pairs: list[str]) -> dict[str, object]:
-    """Read NAME=VALUE, the value as JSON where it is JSON, else as text."""
+    """Parse NAME=VALUE settings; a value that is not JSON is text."""
     from tagspread.train.config import TrainConfig
 
     settings: dict[str, object] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
-            raise TagspreadError(f"--set {pair}: write NAME=VALUE.")
+            raise TagspreadError(f"--set {pair}: no '=' found; write NAME=VALUE.")
         TrainConfig.check_names([name])
         try:
             settings[name] = json.loads(text.lower() if text in ("True", "False") else text)
@@ -65,32 +70,32 @@ def read_settings(pairs: list[str]) -> dict[str, object]:
 
 
 def say(text: str, error: bool = False) -> None:
-    """Print a line as it is: not wrapped, so that it can be copied, and without guessing at colors."""
+    """Print a line unchanged: without wrapping, so that it can be copied, and without colors."""
     Console(stderr=error, soft_wrap=True).print(text, highlight=False, markup=False)
 
 
 @contextmanager
-def may_be_stopped(words: str, before_saving: str = "stopped") -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into one line that says how to go on, and exit code 130.
+def may_be_stopped(message: str, before_saving: str = "stopped") -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into one line, such as the command that resumes the run, and exit code 130.
 
     Args:
-        words: what to say of a run that was saved; {} stands for its folder.
-        before_saving: what to say where nothing of a run was saved.
+        message: printed if the run was saved; {} stands for its folder.
+        before_saving: printed if nothing was saved.
     """
     from tagspread.run.folder import RunFolder
     from tagspread.train.interrupts import Interrupted
 
     before = signal.getsignal(signal.SIGTERM)
-    mine = threading.current_thread() is threading.main_thread()  # no other may mind signals
-    if mine:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the training loop minds it itself
+    in_main_thread = threading.current_thread() is threading.main_thread()  # the only one that may set handlers
+    if in_main_thread:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the training loop sets its own
     try:
         yield
     except KeyboardInterrupt as stopped:
-        say(words.format(stopped) if isinstance(stopped, Interrupted) else before_saving, error=True)
+        say(message.format(stopped) if isinstance(stopped, Interrupted) else before_saving, error=True)
         if isinstance(stopped, Interrupted) and (where := RunFolder(str(stopped)).where_previous):
             say(where.strip(), error=True)
         raise typer.Exit(130) from None
     finally:
-        if mine:
+        if in_main_thread:
             signal.signal(signal.SIGTERM, before)

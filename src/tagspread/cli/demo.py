@@ -1,4 +1,4 @@
-"""``tagspread demo``: the main job on data that needs no download."""
+"""``tagspread demo``: compare CAP with the labeled-only baseline on data that needs no download."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from tagspread.cli.common import Overwrite, Quiet, may_be_stopped, say
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the two runs.")] = Path("demo-run"),
-    canvases: Annotated[int, typer.Option(min=100, help="Training canvases, of which 5 % are labeled.")] = 3000,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs with the unlabeled set.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Another seed, other canvases.")] = 0,
+    canvases: Annotated[
+        int, typer.Option(min=100, metavar="N", help="Training images; 5 % of them are labeled.")
+    ] = 3000,
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Epochs on the unlabeled set.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, metavar="N", help="Seed of the generated images.")] = 0,
     export: Annotated[
-        Path | None, typer.Option("--export-folder", help="Only write the images and their CSV files here.")
+        Path | None, typer.Option("--export-folder", help="Write the images and CSV files to this folder, and exit.")
     ] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train labeled-only and CAP on canvases of handwritten digits: no download, no GPU, about a minute."""
+    """Compare CAP with the labeled-only baseline on generated images of digits: about a minute, no GPU."""
     from tagspread.demo import DemoSize, export_folder, run_demo, show_demo
     from tagspread.progress import Watcher
 

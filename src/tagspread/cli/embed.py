@@ -1,4 +1,4 @@
-"""``tagspread embed``: compute features of images."""
+"""``tagspread embed``: compute embeddings (features) of images with a frozen network."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ import typer
 
 from tagspread.cli.common import Quiet, may_be_stopped, say
 from tagspread.vision.sizes import SMALLEST
+from tagspread.wording import counted
 
 
 def embed(
-    images: Annotated[list[Path], typer.Argument(help="A folder, images, or a list of them (.txt, .csv).")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write: .npz with images and features.")],
-    backbone: Annotated[str, typer.Option(help="Any timm name.")] = "tf_efficientnet_lite0",
-    weights: Annotated[str, typer.Option(help="pretrained or a file.")] = "pretrained",
+    images: Annotated[list[Path], typer.Argument(help="Folder, images, or a list of images (.txt, .csv).")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write, .npz: image names and features.")],
+    backbone: Annotated[str, typer.Option(help="Network: any timm model.")] = "tf_efficientnet_lite0",
+    weights: Annotated[str, typer.Option(help="Weights: pretrained or a file.")] = "pretrained",
     image_size: Annotated[
         int | None,
-        typer.Option(min=SMALLEST, help="Side to which images are resized; what suits the network if not given."),
+        typer.Option(
+            min=SMALLEST, metavar="PIXELS", help="Images are resized to this height and width; default: the network's."
+        ),
     ] = None,
-    mirror: Annotated[bool, typer.Option("--mirror/--no-mirror", help="Average with the mirror image.")] = True,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is already there.")] = False,
+    mirror: Annotated[
+        bool, typer.Option("--mirror/--no-mirror", help="Average over each image and its mirror image.")
+    ] = True,
+    device: Annotated[str, typer.Option(help="Device to run on: auto, cpu or cuda.")] = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Turn images into features with a frozen network, for scikit-learn and other tools."""
+    """Compute embeddings of images with a pretrained network, for scikit-learn and other tools."""
     from tagspread.predict.embedding import check_file, embed_images, write_features
     from tagspread.predict.sources import find_sources
     from tagspread.progress import Watcher
@@ -35,17 +40,17 @@ def embed(
     with may_be_stopped("stopped; nothing was written"):
         try:
             sources = find_sources(images)
-            found = embed_images(
+            embedded = embed_images(
                 sources.paths, backbone=backbone, weights=weights, image_size=image_size, mirror=mirror,
                 device=device, watcher=watcher,
             )  # fmt: skip
         finally:
             watcher.close()
     names = dict(zip(map(str, sources.paths), map(str, sources.names), strict=True))
-    found = found._replace(images=[names[image] for image in found.images])
-    write_features(found, out, backbone, overwrite=overwrite)
-    for name, error in list(found.errors.items())[:10]:
+    embedded = embedded._replace(images=[names[image] for image in embedded.images])
+    write_features(embedded, out, backbone, overwrite=overwrite)
+    for name, error in list(embedded.errors.items())[:10]:
         say(f"left out: {name} ({error})", error=True)
-    rows, width = found.features.shape
-    left_out = f", {len(found.errors):,} left out" if found.errors else ""
-    say(f"wrote {out}: {rows:,} images, {width:,} features each{left_out}")
+    rows, width = embedded.features.shape
+    left_out = f"; {counted(len(embedded.errors), 'unreadable image')} left out" if embedded.errors else ""
+    say(f"wrote {out}: {counted(rows, 'image')}, {width:,} features each{left_out}")

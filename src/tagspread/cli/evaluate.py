@@ -1,4 +1,4 @@
-"""``tagspread evaluate``: measure a run on labeled images."""
+"""``tagspread evaluate``: report mAP, precision, recall and calibration of a run on labeled images."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from tagspread.wording import counted
 if TYPE_CHECKING:
     from tagspread.predict.evaluation import Evaluation
 
-WIDE = 140  # columns of a table that goes to a file, which cuts nothing off
+WIDE = 140  # width of the table in a file, where nothing needs to be truncated
 
 
 def evaluate(
     run: RunPath,
     labels: Annotated[
         Path | None,
-        typer.Option(help="Table with tags of images that were not trained on; by default the run's test images."),
+        typer.Option(help="Table with tags of images not used in training; by default the run's test images."),
     ] = None,
     images: TableImages = None,
     delimiter: RunDelimiter = None,
@@ -46,13 +46,13 @@ def evaluate(
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
-    samples: Annotated[int, typer.Option(min=1, help="Drawings for the intervals.")] = 1000,
+    samples: Annotated[int, typer.Option(min=1, metavar="N", help="Bootstrap samples for the intervals.")] = 1000,
     mirror: Mirror = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Measure a run on labeled images that it was not trained on."""
+    """Measure mAP, precision, recall and calibration of a run on labeled images."""
     from tagspread.predict.evaluation import evaluate as measure
     from tagspread.predict.evaluation import own_test_part
     from tagspread.predict.tagger import load
@@ -64,9 +64,9 @@ def evaluate(
         try:
             tagger = load(run, device)
             if labels is None:
-                table, words = own_test_part(tagger, images)
-                watcher.note(f"on the run's own {len(table):,} {words}, as no --labels are given:")
-            found = measure(
+                table, description = own_test_part(tagger, images)
+                watcher.note(f"no --labels given: evaluating on the run's {len(table):,} {description}")
+            evaluation = measure(
                 tagger,
                 table if labels is None else labels,
                 images,
@@ -78,53 +78,54 @@ def evaluate(
         finally:
             watcher.close()
     if as_json:
-        say(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        say(json.dumps(evaluation.to_dict(), indent=2, ensure_ascii=False))
     else:
         console = Console()
-        _show(found, console if console.is_terminal else Console(width=WIDE))
+        _show(evaluation, console if console.is_terminal else Console(width=WIDE))
 
 
-def _show(found: Evaluation, console: Console) -> None:
+def _show(evaluation: Evaluation, console: Console) -> None:
     from tagspread.core.bootstrap import count_rare_classes, rare_classes_warning
 
     table = Table("tag", "images", "AP", "90 %", "threshold", "precision", "recall", "F1")
-    for one in sorted(found.classes, key=lambda figures: -1 if figures.ap is None else figures.ap, reverse=True):
-        number = f"{one.positives:,}" + (f" of {one.known:,}" if one.known != found.images else "")
-        ends = "too few" if one.ap_low is None else f"{_per_cent(one.ap_low)}-{_per_cent(one.ap_high)}"
-        cut = "never" if one.threshold is None else f"{one.threshold:.3f}"
-        shares = map(_per_cent, (one.precision, one.recall, one.f1))
-        table.add_row(escape(one.name), number, _per_cent(one.ap), "" if one.ap is None else ends, cut, *shares)
+    for tag in sorted(evaluation.classes, key=lambda row: -1 if row.ap is None else row.ap, reverse=True):
+        positives = f"{tag.positives:,}" + (f" of {tag.known:,}" if tag.known != evaluation.images else "")
+        interval = "too few" if tag.ap_low is None else f"{_per_cent(tag.ap_low)}-{_per_cent(tag.ap_high)}"
+        threshold = "never" if tag.threshold is None else f"{tag.threshold:.3f}"
+        ap = (_per_cent(tag.ap), "" if tag.ap is None else interval)
+        rates = map(_per_cent, (tag.precision, tag.recall, tag.f1))
+        table.add_row(escape(tag.name), positives, *ap, threshold, *rates)
     console.print(table)
-    if found.map is not None:
-        say(f"mAP {_per_cent(found.map)} (90 % interval {_per_cent(found.map_low)} to {_per_cent(found.map_high)})")
-    few = count_rare_classes([one.positives for one in found.classes])
-    if (words := rare_classes_warning(few, len(found.classes))) is not None:
-        say(f"note: {words}")
-    right, there = (_per_cent(found.decisions[name]) for name in ("OP", "OR"))
-    say(f"of 100 tags it gives, {right} are right (OP); of 100 tags that are there, it gives {there} (OR)")
-    say("   ".join(f"{name} {_per_cent(value)}" for name, value in found.decisions.items()))
-    off, looked_at = _per_cent(found.calibration_error), counted(found.images, "image")
-    say(f"probabilities are off by {off} points on average; {looked_at}")
-    if found.absent:
-        zero = _per_cent(found.map_absent_zero)
-        say(f"note: on none of them, so left out of the mAP: {', '.join(found.absent)} (counted as 0: mAP {zero})")
-    if found.trained_on is None:
-        say("note: the run does not know whether it was trained on any of them: it has no split.csv of files")
-    if found.trained_on:
-        say(f"note: {found.trained_on:,} of them were trained on with their labels, so the figures flatter")
-    if found.thresholds_chosen_on:
-        say(
-            f"note: the thresholds were chosen on {_of_them(found)}, so precision, recall, F1 and probabilities flatter"
-        )
-    for line in found.unreadable[:10]:
+    if evaluation.map is not None:
+        interval = f"{_per_cent(evaluation.map_low)} to {_per_cent(evaluation.map_high)}"
+        say(f"mAP {_per_cent(evaluation.map)} (90 % interval {interval}) on {counted(evaluation.images, 'image')}")
+    else:
+        say(f"no mAP: none of the {counted(evaluation.images, 'image')} has a tag")
+    few = count_rare_classes([tag.positives for tag in evaluation.classes])
+    if (warning := rare_classes_warning(few, len(evaluation.classes))) is not None:
+        say(f"note: {warning}")
+    precision, recall = (_per_cent(evaluation.decisions[name]) for name in ("OP", "OR"))
+    say(f"of 100 predicted tags, {precision} are correct (OP); of 100 true tags, {recall} are predicted (OR)")
+    say("   ".join(f"{name} {_per_cent(value)}" for name, value in evaluation.decisions.items()))
+    say(f"calibration error: probabilities are off by {_per_cent(evaluation.calibration_error)} points on average")
+    if evaluation.absent:
+        zero = _per_cent(evaluation.map_absent_zero)
+        names = ", ".join(evaluation.absent)
+        say(f"note: no image has these tags, so the mAP leaves them out: {names} (mAP {zero} if they count as 0)")
+    total = evaluation.images + len(evaluation.unreadable)
+    images = counted(total, "image")
+    if evaluation.trained_on is None:
+        say("note: the run has no split.csv with files, so it is unknown whether it was trained on these images")
+    if evaluation.trained_on:
+        say(f"note: {evaluation.trained_on:,} of these {images} were used in training; the metrics are too high")
+    if evaluation.thresholds_chosen_on:
+        count = evaluation.thresholds_chosen_on
+        which = "these images" if count >= total else f"{count:,} of these {images}"
+        say(f"note: the thresholds were chosen on {which}; precision, recall, F1 and calibration are too good")
+    for line in evaluation.unreadable[:10]:
         say(f"left out: {line}")
-    if len(found.unreadable) > 10:
-        say(f"and {len(found.unreadable) - 10:,} more that cannot be read")
-
-
-def _of_them(found: Evaluation) -> str:
-    chosen, count = found.thresholds_chosen_on or 0, found.images + len(found.unreadable)
-    return "these very images" if chosen >= count else f"{chosen:,} of them"
+    if len(evaluation.unreadable) > 10:
+        say(f"and {len(evaluation.unreadable) - 10:,} more that cannot be read")
 
 
 def _per_cent(share: float | None) -> str:

@@ -1,4 +1,4 @@
-"""``tagspread export``: write a run as ONNX or as a folder to share."""
+"""``tagspread export``: export a run as an ONNX file, or as a folder with weights and a model card to share."""
 
 from __future__ import annotations
 
@@ -13,38 +13,47 @@ from tagspread.errors import TagspreadError
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
-    onnx: Annotated[Path | None, typer.Option(help="One file for any ONNX runtime: images in, tags out.")] = None,
-    hub: Annotated[Path | None, typer.Option(help="Folder with weights, tags and a model card, to hand on.")] = None,
+    onnx: Annotated[
+        Path | None, typer.Option(help="ONNX file to write: images in, probabilities of the tags out.")
+    ] = None,
+    hub: Annotated[
+        Path | None, typer.Option(help="Folder to write, to share or upload: weights, tags and a model card.")
+    ] = None,
     images: Annotated[
-        Path | None, typer.Option(help="Images to compare ONNX and PyTorch on; by default the run's own.")
+        Path | None, typer.Option(help="Folder of images to compare ONNX with PyTorch on; by default the run's.")
     ] = None,
     metrics: Annotated[
-        Path | None, typer.Option(help="What 'tagspread evaluate --json' printed, for the model card.")
+        Path | None, typer.Option(help="Output of 'tagspread evaluate --json', for the model card.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are already there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a run as one ONNX file, or as a folder with a model card."""
+    """Export a run as an ONNX file, or as a folder with a model card to share."""
     from tagspread.progress import Watcher
 
     if onnx is None and hub is None:
-        raise TagspreadError("say what to write: --onnx FILE, --hub DIR, or both.")
+        raise TagspreadError("there is nothing to export; give --onnx FILE, --hub DIR, or both.")
     for given, name, needs, other in ((images, "images", onnx, "onnx"), (metrics, "metrics", hub, "hub")):
         if given is not None and needs is None:
-            raise TagspreadError(f"--{name} goes with --{other}, which is not there.")
+            raise TagspreadError(f"--{name} is used with --{other} only; give that as well, or leave out --{name}.")
     watcher = Watcher(quiet)
-    with may_be_stopped("stopped; what was not finished is not there"):
+    with may_be_stopped("stopped; unfinished files were not kept"):
         if onnx is not None:
             from tagspread.export.compare import LIMIT
             from tagspread.export.onnx import export_onnx
 
-            found = export_onnx(run, onnx, images=images, overwrite=overwrite)
-            watcher.note(f"{onnx}: same tags as PyTorch on {found.words}, probabilities within {found.difference:.1g}")
-            if found.resized > LIMIT:
+            comparison = export_onnx(run, onnx, images=images, overwrite=overwrite)
+            watcher.note(
+                f"{onnx}: predicts the same tags as PyTorch on {comparison.words}; probabilities differ by at most "
+                f"{comparison.difference:.1g}"
+            )
+            if comparison.resized > LIMIT:
                 watcher.note(
-                    f"note: where the file resizes, not Pillow, probabilities differ by up to {found.resized:.1g}"
+                    "note: the ONNX file resizes images itself, without Pillow; this changes probabilities by up to "
+                    f"{comparison.resized:.1g}"
                 )
         if hub is not None:
             from tagspread.export.hub import export_hub
 
-            watcher.note(f"{export_hub(run, hub, metrics=metrics, overwrite=overwrite)}: for ts.load, or to upload")
+            written = export_hub(run, hub, metrics=metrics, overwrite=overwrite)
+            watcher.note(f"{written}: ready to upload, or to load with ts.load")

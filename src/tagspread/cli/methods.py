@@ -1,4 +1,4 @@
-"""``tagspread methods``: list the methods."""
+"""``tagspread methods``: list the methods for pseudo-labels and unlabeled images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rich.table import Table
 
 
 def methods() -> None:
-    """List the methods, one line each."""
+    """List the methods that `train --method` accepts."""
     from tagspread.methods import METHODS
 
     table = Table("method", "what it does")

@@ -1,4 +1,4 @@
-"""``tagspread predict``: tag images, or complete a table of labels."""
+"""``tagspread predict``: predict tags and probabilities of images, or fill the gaps of a label table."""
 
 from __future__ import annotations
 
@@ -35,26 +35,36 @@ if TYPE_CHECKING:
 
 def predict(
     run: RunPath,
-    images: Annotated[list[Path], typer.Argument(help="A folder, images, or a list of them (.txt, .csv).")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Table to write: .csv, .jsonl or .parquet.")] = None,
-    top: Annotated[int | None, typer.Option(min=1, help="Choose the K most probable tags.", metavar="K")] = None,
-    threshold: Annotated[float | None, typer.Option(min=0, max=1, help="Choose by this, not the run's own.")] = None,
-    fill: Annotated[Path | None, typer.Option(help="Complete this table of labels instead.")] = None,
+    images: Annotated[list[Path], typer.Argument(help="Folder, images, or a list of images (.txt, .csv).")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Table to write: .csv, .jsonl or .parquet; by default, tags are printed."),
+    ] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Predict the K most probable tags.", metavar="K")] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, metavar="P", help="One threshold for all tags, instead of the run's."),
+    ] = None,
+    fill: Annotated[
+        Path | None, typer.Option(metavar="TABLE", help="Fill the gaps of this label table; write the result to --out.")
+    ] = None,
     fill_blank: Annotated[
-        bool, typer.Option("--fill-blank", help="Also fill rows with an empty list of tags.")
+        bool, typer.Option("--fill-blank", help="With --fill: also fill rows whose list of tags is empty.")
     ] = False,
     mirror: Mirror = False,
-    batch: Annotated[int | None, typer.Option(min=1, help="Images at a time; fewer need less memory.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Images per batch; fewer need less memory.")
+    ] = None,
     delimiter: RunDelimiter = None,
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
     device: Device = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is already there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tag images: a table with tags and probabilities, or your own table completed."""
+    """Predict the tags of images, or fill the gaps of a label table."""
     from tagspread.predict.fill import fill_table
     from tagspread.predict.sources import find_sources
     from tagspread.predict.tables import check_output
@@ -67,7 +77,7 @@ def predict(
             if fill is not None:
                 if out is None or len(images) != 1 or not images[0].is_dir():
                     raise TagspreadError(
-                        "--fill needs one folder of images, which the table's paths start from, and -o FILE."
+                        "--fill needs one folder of images, which the table's paths are relative to, and --out FILE."
                     )
                 filled = fill_table(
                     load(run, device),
@@ -84,7 +94,7 @@ def predict(
                     batch=batch,
                 )
                 watcher.close()
-                _tell_filled(filled, out, watcher)
+                _report_filled(filled, out, watcher)
                 return
             if out is not None:
                 check_output(out, overwrite)
@@ -103,7 +113,7 @@ def predict(
 
 def _print_tags(sources: Sources, parts: Iterable[Predictions], delimiter: str) -> None:
     errors: list[str] = []  # one per image, empty for those that can be read
-    waiting: list[str] = []  # until one can be read: if none can, that is said once
+    waiting: list[str] = []  # printed once an image can be read; if none can, there is one error instead
     for part in parts:
         for name, tags, error in zip(sources.names[len(errors) :], part.tags, part.errors, strict=False):
             waiting.append(f"{name}: cannot be read ({error})" if error else f"{name}: {delimiter.join(tags)}")
@@ -131,27 +141,27 @@ def _write_table(
             table.add(part)
             errors += part.errors
             watcher.tagging(len(errors), len(sources.paths))
-        _check_any_readable(errors, sources.paths[0])  # or the table would hold nothing, and is not kept
+        _check_any_readable(errors, sources.paths[0])  # a table without any prediction is not kept
     watcher.close()
     broken = sum(map(bool, errors))
-    note = f", {broken:,} of them cannot be read (see its column error)" if broken else ""
+    note = f"; {broken:,} of them cannot be read (see the column 'error')" if broken else ""
     watcher.note(f"{out}: {counted(len(errors), 'image')}{note}")
 
 
 def _check_any_readable(errors: list[str], first: Path) -> None:
     if all(errors):
-        which = f"none of the {len(errors):,} images can be read; the first is {first}"
-        raise TagspreadError(f"{first if len(errors) == 1 else which}: {errors[0]}; do the paths lead to images?")
+        subject = f"none of the {len(errors):,} images can be read; the first is {first}"
+        raise TagspreadError(f"{first if len(errors) == 1 else subject}: {errors[0]}; check that the paths are images.")
 
 
-def _tell_filled(filled: Filled, out: Path, watcher: Watcher) -> None:
+def _report_filled(filled: Filled, out: Path, watcher: Watcher) -> None:
     watcher.note(
-        f"{out}: {counted(filled.cells, 'gap')} filled, {counted(filled.rows, 'image')} added; what was known is as it "
-        "was"
+        f"{out}: {counted(filled.cells, 'gap')} filled, {counted(filled.rows, 'image')} added; known labels are "
+        "unchanged"
     )
     if filled.broken:
-        watcher.note(f"note: {counted(filled.broken, 'image')} cannot be read, left as before")
+        watcher.note(f"note: {counted(filled.broken, 'image')} cannot be read; the gaps of unreadable images stay")
     if filled.unknown:
-        watcher.note(f"note: the run does not know {', '.join(filled.unknown)}; those columns were left as they were")
+        watcher.note(f"note: the run has no tag {', '.join(filled.unknown)}; these columns are unchanged")
     if filled.unlisted:
-        watcher.note(f"note: the table has no column for {', '.join(filled.unlisted)}")
+        watcher.note(f"note: the table has no column for these tags of the run: {', '.join(filled.unlisted)}")

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from tagspread.cli.common import say
 from tagspread.errors import TagspreadError
+from tagspread.wording import counted
 
 if TYPE_CHECKING:
     from tagspread.run.pseudo_labels import Entry, PseudoLabeledImage
@@ -20,28 +21,26 @@ if TYPE_CHECKING:
 
 def pseudo_labels(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
-    label_studio: Annotated[Path | None, typer.Option(help="File to write: tasks with predictions, as JSON.")] = None,
-    fiftyone: Annotated[
-        Path | None, typer.Option(help="File to write: labels of a FiftyOne data set, as JSON.")
+    label_studio: Annotated[
+        Path | None, typer.Option(help="JSON file to write: Label Studio tasks with predictions.")
     ] = None,
+    fiftyone: Annotated[Path | None, typer.Option(help="JSON file to write: labels of a FiftyOne dataset.")] = None,
     image_url: Annotated[
-        str | None, typer.Option(help="What goes before a name to make a image's address for Label Studio.")
+        str | None, typer.Option(help="Prefix that turns image names into URLs for Label Studio.")
     ] = None,
     most: Annotated[
-        int | None, typer.Option(min=1, help="Only the N least sure, for Label Studio.", metavar="N")
+        int | None, typer.Option(min=1, help="Write only the N least certain images to --label-studio.", metavar="N")
     ] = None,
-    corrected: Annotated[
-        Path | None, typer.Option(help="What Label Studio exported after people corrected it.")
-    ] = None,
+    corrected: Annotated[Path | None, typer.Option(help="Label Studio export with corrected labels.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Table to write: the run's labels and corrections.")
+        Path | None, typer.Option("--out", "-o", help="Table to write: the run's labels merged with the corrections.")
     ] = None,
     images: Annotated[
-        Path | None, typer.Option(help="Folder of images, for --corrected, if it was moved since training.")
+        Path | None, typer.Option(help="With --corrected: image folder, if it was moved after training.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are already there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
-    """Show what the unlabeled images were taken for, have people correct it, and take their corrections back."""
+    """Show the pseudo-labels of a run, export them for correction, or merge the corrected labels."""
     from tagspread.export.annotation_tools import (
         ESCAPED,
         as_json,
@@ -56,13 +55,13 @@ def pseudo_labels(
     from tagspread.run.pseudo_labels import read_pseudo_labels
 
     if (corrected is None) != (out is None):
-        raise TagspreadError("--corrected FILE and --out TABLE belong together; give both or neither.")
+        raise TagspreadError("--corrected FILE and --out TABLE are used together; give both or neither.")
     if images is not None and corrected is None:
-        raise TagspreadError("--images is about --corrected FILE; give that, too.")
+        raise TagspreadError("--images is used with --corrected FILE only; give that as well.")
     if label_studio is None and (image_url is not None or most is not None):
-        raise TagspreadError("--image-url and --most are about --label-studio FILE; give that, too.")
+        raise TagspreadError("--image-url and --most are used with --label-studio FILE only; give that as well.")
     interface = None if label_studio is None else interface_file(label_studio)
-    for file in (label_studio, fiftyone, out):  # all of them before the first is written
+    for file in (label_studio, fiftyone, out):  # check all before writing the first
         if file is not None:
             check_output(file, overwrite, ())
     artifact = read_artifact(run)
@@ -72,15 +71,18 @@ def pseudo_labels(
     if corrected is not None and out is not None:
         from tagspread.export.corrections import merge_corrected
 
-        known, new, new_tags = merge_corrected(run, corrected, out, images=images, overwrite=overwrite)
-        say(f"{out}: {known:,} images of the run's labels and {new:,} corrected by people; train on it with --labels")
+        labeled, corrections, new_tags = merge_corrected(run, corrected, out, images=images, overwrite=overwrite)
+        say(
+            f"{out}: {counted(labeled, 'labeled image')} of the run and {counted(corrections, 'corrected image')}; to "
+            f"train on it, use --labels {out}"
+        )
         if new_tags:
-            say(f"new to the run, so unknown (blank) in its own images: {', '.join(new_tags)}")
+            say(f"note: new tags, unknown (blank) for the run's labeled images: {', '.join(new_tags)}")
         return
     pseudo_labeled, classes = read_pseudo_labels(run), artifact.classes
     if label_studio is not None:
         tasks = write_label_studio(label_studio, pseudo_labeled, classes, run.resolve().name, image_url, most)
-        say(f"{label_studio}: {tasks:,} tasks, the least sure first; their labeling interface is {interface}")
+        say(f"{label_studio}: {tasks:,} tasks, the least certain first; labeling interface: {interface}")
     if fiftyone is not None:
         write_text(fiftyone, as_json(fiftyone_labels(pseudo_labeled, classes)), errors=ESCAPED)
         say(f"{fiftyone}: {len(pseudo_labeled):,} images for a FiftyOneImageClassificationDataset")
@@ -90,16 +92,16 @@ def pseudo_labels(
 
 def _show(images: Sequence[PseudoLabeledImage], classes: Sequence[str]) -> None:
     table = Table("tag", box=None)
-    for heading in ("given", "left open", "changed at least once", "least sure given"):
+    for heading in ("positive", "ignored", "ever flipped", "lowest positive score"):
         table.add_column(heading, justify="right")
     by_tag: dict[str, list[Entry]] = {name: [] for name in classes}
     for image in images:
         for entry in image.entries:
             by_tag.setdefault(entry.tag, []).append(entry)
-    for name, mine in by_tag.items():
-        given = [entry.score for entry in mine if entry.given]
-        counts = (len(given), sum(entry.target == -1 for entry in mine), sum(entry.flips > 0 for entry in mine))
-        table.add_row(escape(name), *(f"{count:,}" for count in counts), f"{min(given):.3f}" if given else "")
+    for name, entries in by_tag.items():
+        scores = [entry.score for entry in entries if entry.given]
+        counts = (len(scores), sum(entry.target == -1 for entry in entries), sum(entry.flips > 0 for entry in entries))
+        table.add_row(escape(name), *(f"{count:,}" for count in counts), f"{min(scores):.3f}" if scores else "")
     Console().print(table)
-    none = sum(not image.given for image in images)
-    say(f"{len(images):,} unlabeled images, {none:,} of them without any tag")
+    without = sum(not image.given for image in images)
+    say(f"{len(images):,} unlabeled images, {without:,} of them without a positive pseudo-label")

@@ -1,4 +1,4 @@
-"""``tagspread report``: write one page about a run."""
+"""``tagspread report``: write a run's metrics, charts, thresholds and doubtful images as one HTML page."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tagspread.cli.common import (
     Outside,
     Quiet,
     RunDelimiter,
+    TableImages,
     TagsColumn,
     may_be_stopped,
     say,
@@ -24,25 +25,25 @@ def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Page to write, .html; else RUN/report.html is renewed."),
+        typer.Option("--out", "-o", help="HTML page to write; by default RUN/report.html, which is replaced."),
     ] = None,
-    labels: Annotated[Path | None, typer.Option(help="Table with tags to judge by, if not the run's own.")] = None,
-    images: Annotated[
-        Path | None, typer.Option(help="Folder the table's paths start from, or the run's images were moved to.")
+    labels: Annotated[
+        Path | None, typer.Option(help="Table with tags to evaluate on; by default the run's test images.")
     ] = None,
+    images: TableImages = None,
     delimiter: RunDelimiter = None,
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
     no_images: Annotated[
-        bool, typer.Option("--no-images", help="Score and show no image: only what the run folder tells.")
+        bool, typer.Option("--no-images", help="Score and show no images; use only the files of the run.")
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is already at --out.")] = False,
+    device: Annotated[str, typer.Option(help="Device to run on: auto, cpu or cuda.")] = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file at --out.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write one page about a run: figures, charts, images; for any browser, without a network."""
+    """Write an HTML report about a run: metrics, charts and images in one file that works offline."""
     from tagspread.progress import Watcher
     from tagspread.report.page import write_report
 

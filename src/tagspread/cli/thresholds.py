@@ -1,4 +1,4 @@
-"""``tagspread thresholds``: choose the thresholds and the calibration of a run."""
+"""``tagspread thresholds``: choose decision thresholds and fit the calibration of a run on labeled images."""
 
 from __future__ import annotations
 
@@ -28,20 +28,22 @@ if TYPE_CHECKING:
 
 def thresholds(
     run: RunPath,
-    labels: Annotated[Path, typer.Option(help="Table with tags of images that were not trained on.")],
-    policy: Annotated[str, typer.Option(help="f1, fbeta:B, precision:P or match.")] = "f1",
+    labels: Annotated[Path, typer.Option(help="Table with tags of images not used in training.")],
+    policy: Annotated[str, typer.Option(help="Criterion: f1, fbeta:B, precision:P or match.")] = "f1",
     images: TableImages = None,
     delimiter: RunDelimiter = None,
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
-    min_positives: Annotated[int, typer.Option(min=1, help="Classes with fewer share one threshold.")] = 5,
-    calibrate: Annotated[bool, typer.Option(help="Also fit the probabilities.")] = True,
+    min_positives: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Tags with fewer positives share one threshold.")
+    ] = 5,
+    calibrate: Annotated[bool, typer.Option(help="Also calibrate the probabilities.")] = True,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Choose the run's thresholds, and its calibration, on labeled images of yours; kept in its labels.json."""
+    """Choose decision thresholds on labeled images, and calibrate probabilities; both are stored in the run."""
     from tagspread.predict.evaluation import decide_on_table
     from tagspread.predict.tagger import load
     from tagspread.progress import Watcher
@@ -65,19 +67,19 @@ def thresholds(
         finally:
             watcher.close()
     chosen = facts["decision"]
-    if seen := chosen["trained_on"]:
+    if trained_on := chosen["trained_on"]:
         watcher.note(
-            f"note: {seen:,} of these {counted(chosen['images'], 'image')} were trained on, so thresholds and "
-            "probabilities will be too sure elsewhere; better leave those out of the table"
+            f"note: {trained_on:,} of these {counted(chosen['images'], 'image')} were used in training, where the "
+            "network is overconfident; leave them out of the table"
         )
-    watcher.note(f"thresholds for {policy} on {chosen['chosen_on']}: {run / 'labels.json'}")
-    if shared := chosen["classes_with_pooled_threshold"]:
-        watcher.note(f"note: too few positives for a threshold of their own, so they share one: {', '.join(shared)}")
-        if 2 * len(shared) > len(facts["thresholds"]):
-            other = "" if policy == "match" else "by --policy match or "
-            watcher.note(f"note: that is most of them; thresholds {other}on more images may serve better")
+    watcher.note(f"{run / 'labels.json'}: stored thresholds chosen by policy {policy} on {chosen['chosen_on']}")
+    if pooled := chosen["classes_with_pooled_threshold"]:
+        watcher.note(f"note: these tags share one threshold, as they have too few positives: {', '.join(pooled)}")
+        if 2 * len(pooled) > len(facts["thresholds"]):
+            other = "" if policy == "match" else "use --policy match, or "
+            watcher.note(f"note: this concerns most tags; {other}label more images")
     if nowhere := chosen["classes_chosen_nowhere"]:
         watcher.note(f"note: none of these images reaches the threshold of: {', '.join(nowhere)}")
     if never := chosen["classes_never_chosen"]:
-        watcher.note(f"note: never chosen, as no threshold keeps the policy: {', '.join(never)}")
-    watcher.note("measure on other images: on these the figures would flatter")
+        watcher.note(f"note: these tags are never predicted, as no threshold satisfies the policy: {', '.join(never)}")
+    watcher.note("evaluate on other images; on these the metrics would be too high")

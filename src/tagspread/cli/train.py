@@ -1,4 +1,4 @@
-"""``tagspread train``: train a tagger, or continue a run."""
+"""``tagspread train``: train a tagger on labeled and unlabeled images, or resume a run."""
 
 from __future__ import annotations
 
@@ -29,44 +29,66 @@ if TYPE_CHECKING:
 
 def train(
     images: Annotated[
-        Path | None, typer.Argument(help="Folder of images, tagged and unlabeled; with --resume only if it was moved.")
+        Path | None,
+        typer.Argument(help="Folder with the labeled and unlabeled images; with --resume only if it was moved."),
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(help="CSV, TSV, Parquet, JSON lines or Label Studio export with the tags of some.")
+        Path | None,
+        typer.Option(help="Tags of the labeled images: CSV, TSV, Parquet, JSON lines or Label Studio export."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the run.")] = None,
-    test_labels: Annotated[Path | None, typer.Option(help="The same with tags to evaluate on.")] = None,
-    test_share: Annotated[float | None, typer.Option(help="Put this share of the tagged aside to test on.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write the run to.")] = None,
+    test_labels: Annotated[
+        Path | None, typer.Option(help="Tags of the test images, in one of the same formats.")
+    ] = None,
+    test_share: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Share of the labeled images to hold out for testing.")
+    ] = None,
     delimiter: Delimiter = "|",
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
-    method: Annotated[str | None, typer.Option(help="See `tagspread methods`; cap if not given.")] = None,
-    preset: Annotated[str | None, typer.Option(help="default or paper.")] = None,
-    mode: Annotated[str | None, typer.Option(help="full, head (the network is frozen; no GPU needed) or auto.")] = None,
-    backbone: Annotated[str | None, typer.Option(help="small, resnet50_v1 or any timm name.")] = None,
-    weights: Annotated[str | None, typer.Option(help="pretrained, none or a file.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs with the unlabeled set.")] = None,
-    warmup_epochs: Annotated[int | None, typer.Option(help="Epochs on the labeled part before.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Images per step.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
-    image_size: Annotated[int | None, typer.Option(help="Side to which images are resized.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as ema_decay=0.99.")
+    method: Annotated[str | None, typer.Option(help="Method listed by `tagspread methods`; by default cap.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Settings to start from: default (recommended) or paper (as published).")
     ] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder for decoded images and features.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    resume: Annotated[Path | None, typer.Option(help="Resume the run in this folder.")] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(help="What to train: full (the whole network), head (network frozen; no GPU needed) or auto."),
+    ] = None,
+    backbone: Annotated[str | None, typer.Option(help="Network: small, resnet50_v1 or any timm model.")] = None,
+    weights: Annotated[str | None, typer.Option(help="Initial weights: pretrained, none or a file.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs on labeled and unlabeled images, after the warm-up.")
+    ] = None,
+    warmup_epochs: Annotated[int | None, typer.Option(help="Warm-up epochs, on labeled images only.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images per training step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    image_size: Annotated[
+        int | None, typer.Option(metavar="PIXELS", help="Images are resized to this height and width.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Other training setting, such as ema_decay=0.99. Repeatable."),
+    ] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder that caches decoded images and features.")] = None,
+    device: Annotated[str, typer.Option(help="Device to run on: auto, cpu or cuda.")] = "auto",
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Resume the run in this folder.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
     keep_better: Annotated[
-        bool, typer.Option("--keep-better", help="Keep the model without the unlabeled images if it is better.")
+        bool,
+        typer.Option(
+            "--keep-better", help="Keep the labeled-only model if the unlabeled images made the tagger worse."
+        ),
     ] = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a tagger on a few tagged images and many unlabeled ones."""
+    """Train a tagger on a few labeled and many unlabeled images.
+
+    Training settings that are not given take the values of --preset.
+    """
     from tagspread.api import train as run_train
 
     given = {
@@ -77,15 +99,19 @@ def train(
     if resume is not None:
         if settings or overwrite or cache or out or labels or test_labels or test_share is not None:
             raise TagspreadError(
-                "--resume continues the run as it was started; give no other setting or data. IMAGES may be given "
-                "if the folder of images was moved."
+                "--resume continues a run with its own settings and data; leave out all other settings. Give IMAGES "
+                "only if the image folder was moved."
             )
         if _already_finished(resume):
             return
         arguments = _of_run(resume, images)
     else:
-        if images is None or labels is None or out is None:
-            raise TagspreadError("give the folder of images, --labels FILE and --out RUN; or --resume RUN.")
+        required = {"the folder of images": images, "--labels FILE": labels, "--out RUN": out}
+        if missing := [name for name, value in required.items() if value is None]:
+            raise TagspreadError(
+                f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; write tagspread train IMAGES "
+                "--labels FILE --out RUN, or tagspread train --resume RUN."
+            )
         options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
         arguments = settings | {
             "images": images,
@@ -107,11 +133,11 @@ def train(
             keep_better=keep_better,
             **arguments,
         )
-    _tell(run)
+    _report(run)
 
 
 def _already_finished(folder: Path) -> bool:
-    """Print a message if a run is already finished; its images need not exist for that."""
+    """Print the results of a run that is already finished; its images need not exist."""
     from tagspread.run.artifact import check_resumable
     from tagspread.run.folder import RunFolder
     from tagspread.train.trainer import ALREADY_FINISHED, finished_run
@@ -121,12 +147,12 @@ def _already_finished(folder: Path) -> bool:
     if (run := finished_run(folder)) is None:
         return False
     say(ALREADY_FINISHED.format(folder))
-    _tell(run)
+    _report(run)
     return True
 
 
-def _tell(run: Run) -> None:
-    """Say how good the tagger is, and whether the unlabeled images had a part in that."""
+def _report(run: Run) -> None:
+    """Print the mAP of the tagger, and whether the unlabeled images improved it."""
     from tagspread.core.bootstrap import rare_classes_warning
     from tagspread.run.artifact import read_artifact
     from tagspread.train.decision import decision_in_words
@@ -135,25 +161,25 @@ def _tell(run: Run) -> None:
     say(f"done: {run.path}")
     facts = read_artifact(run.path).facts
     say(decision_in_words(facts))
-    if (words := gain_in_words(run.metrics)) is not None:
-        say(words)
+    if (gain := gain_in_words(run.metrics)) is not None:
+        say(gain)
     for part in ("test", "held_out"):
         if part in run.metrics and run.metrics[part]["mAP"] is not None:
             low, high = run.metrics[part]["interval_90"]
-            figure = f"mAP {100 * run.metrics[part]['mAP']:.1f} (90 % interval {100 * low:.1f} to {100 * high:.1f})"
-            say(f"{part} {figure}")
-            few = run.metrics[part].get("classes_with_few_positives", 0)  # which older runs do not say
-            if (words := rare_classes_warning(few, len(facts["classes"]))) is not None:
-                say(f"note: {words}")
+            interval = f"90 % interval {100 * low:.1f} to {100 * high:.1f}"
+            say(f"{part.replace('_', '-')} mAP {100 * run.metrics[part]['mAP']:.1f} ({interval})")
+            few = run.metrics[part].get("classes_with_few_positives", 0)  # missing in older runs
+            if (warning := rare_classes_warning(few, len(facts["classes"]))) is not None:
+                say(f"note: {warning}")
     if "warning" in run.metrics:
         say(f"note: {run.metrics['warning']}")
 
 
 def _of_run(folder: Path, images: Path | None) -> JsonObject:
-    """Return what a run was started with, from its record: neither the tables nor the folder are looked through.
+    """Return the arguments to resume a run with, from its record; tables and image folder are not read again.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
         images: the folder of images, if it was moved.
     """
     from tagspread.run.config import RunConfig
@@ -162,7 +188,7 @@ def _of_run(folder: Path, images: Path | None) -> JsonObject:
     config = RunConfig.read(folder)
     data = config.data
     arguments: JsonObject = {"images": images, "labels": None, "cache": data.cache}
-    if not has_split(folder):  # it was stopped before it had written its split: nothing has been trained
+    if not has_split(folder):  # stopped before its split was written: nothing is trained yet
         if data.images is None:
             raise TagspreadError(
                 f"{folder} was started from Python with its own data; resume it there, with resume=True."

@@ -1,1 +1,1 @@
-"""A run for places where tagspread is not: one ONNX file, or a folder with a model card."""
+"""Export: ONNX files, folders with a model card, and pseudo-labels for Label Studio and FiftyOne."""

@@ -1,7 +1,7 @@
-"""The pseudo-labels for tools in which people look at images and correct tags: Label Studio and FiftyOne.
+"""Export pseudo-labels to the annotation tools Label Studio and FiftyOne.
 
-Label Studio takes tasks with predictions, least sure first, and gives back annotations, which ``--labels`` reads.
-FiftyOne takes a ``labels.json`` with a list of labels and confidences per image.
+Label Studio reads tasks with predictions, the least certain first. Its export of corrected annotations is a label table
+that ``--labels`` accepts. FiftyOne reads a ``labels.json`` with labels and confidences per image.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tagspread.files import write_text
 from tagspread.predict.tables import check_output
 from tagspread.run.pseudo_labels import PseudoLabeledImage
 
-LOCAL_FILES = "/data/local-files/?d="  # how Label Studio serves images of its own machine
-ESCAPED = "backslashreplace"  # bytes of file names that are no UTF-8 become JSON's escapes
-CONTROL, OBJECT = "tags", "image"  # what the labeling interface calls the question and the image
+LOCAL_FILES = "/data/local-files/?d="  # URL prefix under which Label Studio serves local images
+ESCAPED = "backslashreplace"  # JSON escapes for bytes of file names that are not UTF-8
+CONTROL, OBJECT = "tags", "image"  # names of the choices and of the image in the labeling interface
 
 
 def label_studio_tasks(
     images: Sequence[PseudoLabeledImage], model: str, *, prefix: str = LOCAL_FILES, most: int | None = None
 ) -> list[JsonObject]:
-    """Return tasks with the pseudo-tags as predictions, the least sure first.
+    """Return Label Studio tasks with the pseudo-labels as predictions, the least certain first.
 
     Args:
         images: the pseudo-labels.
-        model: what Label Studio is to call the model.
-        prefix: what goes before a image's name to make its address.
-        most: only so many.
+        model: name of the model in Label Studio.
+        prefix: prefix that turns an image's name into its URL.
+        most: maximum number of tasks.
 
     >>> label_studio_tasks([PseudoLabeledImage("a b.jpg", [])], "run")[0]["data"]
     {'image': '/data/local-files/?d=a%20b.jpg', 'file_name': 'a b.jpg'}
@@ -42,7 +42,7 @@ def label_studio_tasks(
     _check_files(images)
     return [
         {
-            # the name as it is beside the address, so that the way back needs no guessing
+            # the name is stored next to the URL, so that reading the corrections needs no parsing of URLs
             "data": {"image": prefix + quote(image.name, errors="surrogateescape"), "file_name": image.name},
             "predictions": [{"model_version": model, "score": round(image.certainty, 6), "result": _results(image)}],
         }
@@ -51,19 +51,21 @@ def label_studio_tasks(
 
 
 def _results(image: PseudoLabeledImage) -> list[JsonObject]:
-    """Return the ticked choices; nothing, where there is nothing to tick."""
+    """Return the selected choices; an empty list if no tag is positive."""
     choices = {"choices": [entry.tag for entry in image.given]}
-    answer = {"from_name": CONTROL, "to_name": OBJECT, "type": "choices", "value": choices}
-    return [answer] if image.given else []
+    annotation = {"from_name": CONTROL, "to_name": OBJECT, "type": "choices", "value": choices}
+    return [annotation] if image.given else []
 
 
 def _check_files(images: Sequence[PseudoLabeledImage]) -> None:
     if images and re.fullmatch(r"number \d+", images[0].name):
-        raise TagspreadError("the run was trained on arrays, so that no other program could find its images.")
+        raise TagspreadError(
+            "the run was trained on arrays, so other programs cannot find its images; train on image files to export."
+        )
 
 
 def labeling_interface(classes: Sequence[str]) -> str:
-    """Return the labeling interface that the tasks are made for, to be pasted into the project's settings.
+    """Return the labeling interface for the tasks, to paste into the settings of the Label Studio project.
 
     >>> print(labeling_interface(["cats & dogs"]))
     <View>
@@ -82,7 +84,7 @@ def labeling_interface(classes: Sequence[str]) -> str:
 
 
 def fiftyone_labels(images: Sequence[PseudoLabeledImage], classes: Sequence[str]) -> JsonObject:
-    """Return the ``labels.json`` of a FiftyOneImageClassificationDataset: images without suffix, lists of labels.
+    """Return the ``labels.json`` of a FiftyOneImageClassificationDataset: labels by image name without suffix.
 
     >>> from tagspread.run.pseudo_labels import Entry
     >>> fiftyone_labels([PseudoLabeledImage("sub/a.jpg", [Entry("cat", 1.0, 0.9, 3, 0)])], ["cat", "dog"])["labels"]
@@ -92,14 +94,14 @@ def fiftyone_labels(images: Sequence[PseudoLabeledImage], classes: Sequence[str]
     number = {name: k for k, name in enumerate(classes)}
     if foreign := {entry.tag for image in images for entry in image.given} - number.keys():
         raise TagspreadError(
-            f"the pseudo-labels have the tag {min(foreign)!r}, which the run does not know; it was changed."
+            f"the pseudo-labels have the tag {min(foreign)!r}, which the run does not have; were its files changed?"
         )
     labels: JsonObject = {}
     for image in images:
         key = PurePosixPath(image.name).with_suffix("").as_posix()
         if key in labels:
             raise TagspreadError(
-                f"{image.name} and another image differ in the suffix only, which FiftyOne leaves out; rename one."
+                f"{image.name} and another image differ only in the suffix, which FiftyOne ignores; rename one of them."
             )
         labels[key] = [
             {
@@ -144,10 +146,10 @@ def _holds(file: Path, text: str) -> bool:
 
 
 def interface_file(tasks: Path) -> Path:
-    """Return where the labeling interface of tasks is written."""
+    """Return the file that the labeling interface of a task file is written to."""
     return tasks.with_suffix(".xml")
 
 
 def as_json(values: Any) -> str:
-    """Return JSON as people read it."""
+    """Return indented JSON."""
     return json.dumps(values, indent=1, ensure_ascii=False) + "\n"

@@ -1,6 +1,6 @@
-"""The model card of a run: what it was trained on, how good it is, what it must not be trusted with.
+"""Model card of a run: training data, mAP and other metrics, thresholds, settings and limits.
 
-Every figure is one that the run, or an evaluation of it, wrote down. What is not known is not guessed but said.
+All metrics come from the run's files or from an evaluation of it. Unknown facts are stated as unknown.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tagspread.train.gain import gain_in_words
 CARD = "README.md"
 TEMPLATE = "card.md.j2"
 PARTS = {"test": "test images", "held_out": "labeled images that were held out"}
-UNTOLD: dict[str, object] = {"chosen_on": None, "classes_with_pooled_threshold": [], "classes_never_chosen": []}
+NO_DECISION: dict[str, object] = {"chosen_on": None, "classes_with_pooled_threshold": [], "classes_never_chosen": []}
 
 
 class Measured(NamedTuple):
-    """The mean average precision on some images, in 0..1, with the ends of its 90 % interval."""
+    """Mean average precision (mAP) on labeled images, in 0..1, with its 90 % interval."""
 
     value: float
     low: float | None
     high: float | None
     images: int
-    words: str
+    description: str
 
 
 def write_card(
@@ -48,16 +48,16 @@ def write_card(
     Args:
         run: its folder.
         artifact: its tags and thresholds.
-        settings: how it was trained, as it may be shown to others.
-        evaluation: what :func:`read_evaluation` returned, if there is an evaluation.
-        title: what to call it.
-        file: where to.
+        settings: training settings, without private paths.
+        evaluation: result of :func:`read_evaluation`, if there is an evaluation.
+        title: title of the card.
+        file: the file to write.
     """
     summary = summarize_run(run) if RunFolder(run).is_run else None
     content = {
         "title": title,
         "facts": artifact.facts,
-        "decision": UNTOLD | artifact.facts.get("decision", {}),
+        "decision": NO_DECISION | artifact.facts.get("decision", {}),
         "fitted_on": artifact.facts["calibration"].get("fitted_on"),
         "size": " x ".join(map(str, artifact.shape[1:])),
         "settings": settings,
@@ -74,51 +74,50 @@ def write_card(
 
 
 def read_evaluation(file: str | Path, classes: tuple[str, ...]) -> JsonObject:
-    """Return what ``tagspread evaluate --json`` printed about a run with these classes."""
+    """Read the output of ``tagspread evaluate --json``; it must belong to a run with these classes."""
     try:
         evaluation = json.loads(Path(file).read_text(encoding="utf-8"))
-        names = tuple(one["name"] for one in evaluation["classes"])
-        wanted = ("map", "map_low", "map_high", "images", "decisions", "calibration_error", "absent", "trained_on")
-        missing = [name for name in wanted if name not in evaluation]
+        names = tuple(row["name"] for row in evaluation["classes"])
+        required = ("map", "map_low", "map_high", "images", "decisions", "calibration_error", "absent", "trained_on")
+        missing = [name for name in required if name not in evaluation]
     except FileNotFoundError:
         raise TagspreadError(f"there is no file {file}.") from None
     except (OSError, ValueError, KeyError, TypeError):
         names, missing = (), ["classes"]
     if missing:
         raise TagspreadError(
-            f"{file} is not what 'tagspread evaluate RUN --labels FILE --json' prints ({missing[0]} is "
-            "missing); write that into a file."
+            f"{file} is not an output of 'tagspread evaluate RUN --labels FILE --json' ({missing[0]} is missing); save "
+            "that output in a file."
         )
     if names != classes:
-        raise TagspreadError(f"{file} is of a run with other tags; evaluate this one.")
-    return {"thresholds_chosen_on": None} | dict(evaluation)  # which older versions did not write
+        raise TagspreadError(f"{file} is the evaluation of a run with other tags; evaluate this run.")
+    return {"thresholds_chosen_on": None} | dict(evaluation)  # missing in files of older versions
 
 
 def _measured(summary: RunSummary | None, evaluation: JsonObject | None) -> list[Measured]:
-    found = []
+    measured = []
     if evaluation is not None and evaluation["map"] is not None:
-        words = "labeled images, by tagspread evaluate"
-        found.append(
-            Measured(evaluation["map"], evaluation["map_low"], evaluation["map_high"], evaluation["images"], words)
-        )
-    for part, words in PARTS.items():
-        known = None if summary is None else summary.metrics.get(part)
-        if known and known.get("mAP") is not None:
-            low, high = known.get("interval_90") or (None, None)
-            found.append(Measured(known["mAP"], low, high, known.get("images", 0), words))
-    return found
+        interval = (evaluation["map_low"], evaluation["map_high"])
+        description = "labeled images, with `tagspread evaluate`"
+        measured.append(Measured(evaluation["map"], *interval, evaluation["images"], description))
+    for part, description in PARTS.items():
+        metrics = None if summary is None else summary.metrics.get(part)
+        if metrics and metrics.get("mAP") is not None:
+            low, high = metrics.get("interval_90") or (None, None)
+            measured.append(Measured(metrics["mAP"], low, high, metrics.get("images", 0), description))
+    return measured
 
 
 def _gain(summary: RunSummary | None) -> str | None:
-    """Return whether the unlabeled images helped, if the run measured that."""
+    """Return a sentence on whether the unlabeled images helped; None if the run did not measure it."""
     if summary is None or not {"difference", "left_out"} & set(summary.metrics.get("gain", {})):
         return None
-    words = str(gain_in_words(summary.metrics, advise=False))
-    return words[:1].upper() + words[1:]
+    sentence = str(gain_in_words(summary.metrics, advise=False))
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _data(summary: RunSummary | None) -> dict[str, object]:
-    """Return how much was trained on, and how long; None where the run no longer tells."""
+    """Return the size of the training data and the length of the training; None where unknown."""
     if summary is None:
         return {"labeled": None, "unlabeled": None, "learned_from_unlabeled": False, "length": None}
     labeled = None if summary.record is None else len(summary.record.split.rows(Part.LABELED))
@@ -133,19 +132,19 @@ def _data(summary: RunSummary | None) -> dict[str, object]:
 def _rows(artifact: Artifact, evaluation: JsonObject | None) -> list[dict[str, object]]:
     metrics = [{}] * len(artifact.classes) if evaluation is None else evaluation["classes"]
     return [
-        {"name": name, "cut": "never" if np.isinf(cut) else f"{cut:.4g}", **known}
-        for name, cut, known in zip(artifact.classes, artifact.thresholds.tolist(), metrics, strict=True)
+        {"name": name, "threshold_text": "never" if np.isinf(threshold) else f"{threshold:.4g}", **row}
+        for name, threshold, row in zip(artifact.classes, artifact.thresholds.tolist(), metrics, strict=True)
     ]
 
 
 def plain(text: object) -> str:
-    r"""Return a text that Markdown shows as it is, also within a table.
+    r"""Escape text for Markdown, also within a table.
 
     >>> print(plain("a|b *c*"))
     a\|b \*c\*
     """
     line = " ".join(str(text).split())
-    return "".join("\\" + one if one in r"\`*_[]<>|#&~" else one for one in line)
+    return "".join("\\" + char if char in r"\`*_[]<>|#&~" else char for char in line)
 
 
 def _render(content: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""Does an ONNX file say what the run says? Images to ask both, and the comparison."""
+"""Compare an ONNX file with PyTorch: both must predict the same tags and probabilities on sample images."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tagspread.export.resize import resize
 from tagspread.predict.tagger import Tagger
 from tagspread.run.config import RunConfig
 
-LIMIT = 1e-3  # of the difference of two probabilities
-TIE = 1e-5  # a probability this close to its threshold may fall on either side: float32 cannot tell
+LIMIT = 1e-3  # largest accepted difference of two probabilities
+TIE = 1e-5  # within float32 error of the threshold, either decision is accepted
 IMAGES = 8
-TRIES = 8  # of every so many files that are opened one should be a image
-SIZES = ((48, 64), (64, 48), (37, 91), (120, 120))  # of generated images: wide, high, odd, square
+TRIES = 8  # files that are opened per sample image, as some are unreadable
+SIZES = ((48, 64), (64, 48), (37, 91), (120, 120))  # sizes of generated images: wide, high, odd, square
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Sample:
     """Images to compare on.
 
     Attributes:
-        images: each H x W x 3 bytes, of any size.
-        words: what they are, such as "8 images of photos".
+        images: H x W x 3 uint8 arrays of any size.
+        words: description, such as "8 images of photos".
     """
 
     images: list[Images]
@@ -39,12 +39,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Compared:
-    """What came out of a comparison that went well.
+    """Result of a successful comparison.
 
     Attributes:
-        words: which images.
+        words: description of the images.
         difference: largest difference of two probabilities between PyTorch and ONNX.
-        resized: largest difference to ``tagspread predict`` where the graph, not Pillow, brought a image to size.
+        resized: largest difference to ``tagspread predict`` where the graph instead of Pillow resizes.
     """
 
     words: str
@@ -53,36 +53,36 @@ class Compared:
 
 
 def find_sample(run: Path, images: str | Path | None, side: int) -> Sample:
-    """Return a few images, spread over a folder: that one, or the run's own; generated ones if there is none.
+    """Return a few images, evenly spread over a folder; generated images if no folder can be found.
 
     Args:
-        run: the run's folder, which knows what it was trained on.
-        images: a folder of images to take instead.
-        side: the network's size; as in predicting, large photos are only decoded to some multiple of it.
+        run: the run's folder; its image folder is used by default.
+        images: another folder of images.
+        side: the network's input size; as in prediction, large photos are decoded at a multiple of it.
     """
-    own = images
-    if own is None and (config := RunConfig.find(run)) is not None:
-        own = config.data.images
-    if own is None or (images is None and not Path(own).is_dir()):
-        return Sample(generated(), f"{len(SIZES)} generated images, as the run's own cannot be found")
-    found = list(_readable(find_images(own), side))
-    if not found and images is not None:
-        raise TagspreadError(f"{images} holds no image that can be read; give a folder with some.")
-    if not found:
-        return Sample(generated(), f"{len(SIZES)} generated images, as {own} holds none that can be read")
-    return Sample(found, f"{len(found)} images of {Path(own).resolve().name}")
+    folder = images
+    if folder is None and (config := RunConfig.find(run)) is not None:
+        folder = config.data.images
+    if folder is None or (images is None and not Path(folder).is_dir()):
+        return Sample(generated(), f"{len(SIZES)} generated images, as the run's image folder cannot be found")
+    readable = list(_readable(find_images(folder), side))
+    if not readable and images is not None:
+        raise TagspreadError(f"{images} holds no readable image; give a folder with readable images.")
+    if not readable:
+        return Sample(generated(), f"{len(SIZES)} generated images, as {folder} holds no readable image")
+    return Sample(readable, f"{len(readable)} images of {Path(folder).resolve().name}")
 
 
 def _readable(files: list[Path], side: int) -> Iterator[Images]:
     step = max(1, len(files) // (IMAGES * TRIES))
     spread = files[::step][: IMAGES * TRIES]
     left = IMAGES
-    for file in [one for start in range(TRIES) for one in spread[start::TRIES]]:
+    for file in [candidate for start in range(TRIES) for candidate in spread[start::TRIES]]:
         try:
             with SILENCE, Image.open(file) as opened:
                 opened.draft(None, (DRAFT_FACTOR * side, DRAFT_FACTOR * side))
                 image = np.asarray(ImageOps.exif_transpose(opened).convert("RGB"))
-        except Exception:  # whatever Pillow trips over, as in data/decode.py: others will do
+        except Exception:  # Pillow raises many kinds, see data/images/decode.py; take the next file
             continue
         yield image
         left -= 1
@@ -91,7 +91,7 @@ def _readable(files: list[Path], side: int) -> Iterator[Images]:
 
 
 def generated() -> list[Images]:
-    """Return clouds of color, H x W x 3: neighboring pixels are alike, as in photos, and every byte occurs."""
+    """Return smooth random images, H x W x 3: neighboring pixels are similar, as in photos; all byte values occur."""
     draw = np.random.default_rng(0)
     clouds = [Image.fromarray(draw.integers(0, 256, (6, 6, 3), np.uint8)) for _ in SIZES]
     return [
@@ -101,26 +101,26 @@ def generated() -> list[Images]:
 
 
 def compare(file: Path, tagger: Tagger, sample: Sample) -> Compared:
-    """Ask both about the same images; raise unless all probabilities and tags are the same.
+    """Run both on the same images; raise unless all probabilities and tags agree.
 
     Args:
         file: the ONNX file.
         tagger: the run, on the CPU, where PyTorch computes in float32 as well.
-        sample: what to ask about.
+        sample: the images to compare on.
     """
-    ask = _session(file)
+    run = _session(file)
     _, height, width = tagger.artifact.shape
-    by_pillow = np.stack([from_pillow(Image.fromarray(one), height, width) for one in sample.images])
-    in_graph = np.concatenate([_resized(one, height, width) for one in sample.images])
-    together = ask(np.ascontiguousarray(by_pillow.transpose(0, 2, 3, 1)))  # a batch of the network's own size
-    one_by_one = np.concatenate([ask(one[None]) for one in sample.images])  # any size
+    by_pillow = np.stack([from_pillow(Image.fromarray(image), height, width) for image in sample.images])
+    in_graph = np.concatenate([_resized(image, height, width) for image in sample.images])
+    together = run(np.ascontiguousarray(by_pillow.transpose(0, 2, 3, 1)))  # a batch in the network's input size
+    one_by_one = np.concatenate([run(image[None]) for image in sample.images])  # images of any size
     differences = [_difference(tagger, by_pillow, together), _difference(tagger, in_graph, one_by_one)]
-    apart = float(np.abs(together - one_by_one).max())
-    return Compared(sample.words, max(differences), apart)
+    resized = float(np.abs(together - one_by_one).max())
+    return Compared(sample.words, max(differences), resized)
 
 
 def _session(file: Path) -> Callable[[Images], np.ndarray]:
-    """Return what an ONNX file says of images, B x H x W x 3."""
+    """Return a function that runs an ONNX file on images (B x H x W x 3) and returns probabilities."""
     import onnxruntime  # type: ignore[import-untyped]
 
     options = onnxruntime.SessionOptions()
@@ -128,40 +128,40 @@ def _session(file: Path) -> Callable[[Images], np.ndarray]:
 
     def refuse(error: Exception) -> TagspreadError:
         reason = " ".join(str(error).split())[:200]
-        return TagspreadError(f"ONNX Runtime cannot use the file, so it was not kept ({reason}).")
+        return TagspreadError(f"ONNX Runtime cannot run the file ({reason}); it was not kept.")
 
-    try:  # its errors have no common class of their own
+    try:  # its errors have no common base class
         session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise refuse(error) from error
 
-    def ask(images: Images) -> np.ndarray:
+    def run(images: Images) -> np.ndarray:
         try:
             return np.asarray(session.run(None, {"images": images})[0])
         except Exception as error:
             raise refuse(error) from error
 
-    return ask
+    return run
 
 
 def _resized(image: Images, height: int, width: int) -> Images:
     return resize(torch.from_numpy(image.copy()).permute(2, 0, 1)[None], height, width).numpy()
 
 
-def _difference(tagger: Tagger, images: Images, said: np.ndarray) -> float:
+def _difference(tagger: Tagger, images: Images, probabilities: np.ndarray) -> float:
     expected = tagger.predict(images)
-    difference = float(np.abs(expected.probabilities - said).max())
-    if not difference <= LIMIT:  # so written, NaN fails as well
+    difference = float(np.abs(expected.probabilities - probabilities).max())
+    if not difference <= LIMIT:  # written so that NaN fails, too
         raise TagspreadError(
             f"the ONNX file's probabilities differ from PyTorch's by {difference:.2g}, more than {LIMIT:g}; it was not "
             "kept."
         )
     undecided = np.abs(expected.probabilities - tagger.thresholds) <= TIE
-    wrong = np.argwhere((expected.chosen != (said >= tagger.thresholds)) & ~undecided)
+    wrong = np.argwhere((expected.chosen != (probabilities >= tagger.thresholds)) & ~undecided)
     if len(wrong):
         row, column = wrong[0]
         raise TagspreadError(
-            f"the ONNX file decides otherwise than PyTorch about {tagger.classes[column]!r} (probability "
-            f"{expected.probabilities[row, column]:.6g} and {said[row, column]:.6g}); it was not kept."
+            f"the ONNX file and PyTorch disagree on the tag {tagger.classes[column]!r} (probability "
+            f"{expected.probabilities[row, column]:.6g} and {probabilities[row, column]:.6g}); it was not kept."
         )
     return difference

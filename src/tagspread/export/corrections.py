@@ -1,4 +1,4 @@
-"""The way back: what people corrected, and the labels that the run was trained on, in one table to train on anew."""
+"""Merge corrected labels from Label Studio with the labels of a run into one table, to retrain on."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tagspread.run.split import Part
 
 
 class Merged(NamedTuple):
-    """What came together.
+    """Counts of a merge.
 
     Attributes:
-        known: how many images of the run's own labels.
-        new: how many of the corrected ones.
-        new_tags: what the run did not know; nobody looked for them in its own images, so there they are unknown.
+        known: number of the run's labeled images.
+        new: number of corrected images.
+        new_tags: tags that the run does not have; for the run's labeled images, they are unknown.
     """
 
     known: int
@@ -32,10 +32,10 @@ def merge_corrected(
 
     Args:
         run: folder of the run.
-        corrected: what Label Studio exported.
+        corrected: an export of Label Studio.
         out: the table to write.
-        images: the folder of images, if it is no longer where training found it.
-        overwrite: replace a table that is there; never one of those that are merged.
+        images: the image folder, if it was moved after training.
+        overwrite: replace an existing table, but never one of the merged tables.
     """
     record = RunRecord.read(run)
     if not record.has_files:

@@ -1,7 +1,7 @@
-"""``tagspread export RUN --hub DIR``: a folder to hand on or to upload: weights, class names, thresholds, a model card.
+"""Export a folder to share or upload: ``tagspread export RUN --hub DIR`` writes weights, tags and a model card.
 
-``ts.load(DIR)`` reads it as it reads a run. Where the images lay on the machine that trained is nobody's business, so
-paths stay behind; what was there before in the folder, such as the files of a repository, stays there.
+``ts.load(DIR)`` reads it like a run. Paths of the training machine are removed. Other files in the folder, such as
+those of a repository, are kept.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ FILES = (CONFIG, MODEL, CARD, FILE)  # the last is the manifest: until it is the
 def export_hub(
     run: str | Path, folder: str | Path, *, metrics: str | Path | None = None, overwrite: bool = False
 ) -> Path:
-    """Write a run as a folder that others can load, and that tells them what it is.
+    """Export a run as a folder with a model card that others can load.
 
     Args:
         run: the run's folder.
-        folder: where to; may hold other files.
-        metrics: what ``tagspread evaluate RUN --labels FILE --json`` printed, for the metrics of each tag in the card.
-        overwrite: replace files of the same names.
+        folder: the folder to write to; it may hold other files.
+        metrics: output of ``tagspread evaluate RUN --labels FILE --json``, for the metrics per tag in the model card.
+        overwrite: replace existing files.
     """
     target = Path(folder)
     _check_folder(target, overwrite)
@@ -76,7 +76,7 @@ def _check_folder(target: Path, overwrite: bool) -> None:
     if target.exists() and not target.is_dir():
         raise TagspreadError(f"{target} is a file; give a folder.")
     if RunFolder(target).is_run:
-        raise TagspreadError(f"{target} is the folder of a run, which would be spoilt; give another folder.")
+        raise TagspreadError(f"{target} is the folder of a run, which must not be overwritten; give another folder.")
     there = [name for name in FILES if (target / name).exists()]
     if there and not overwrite and not _is_unfinished(target):
         raise TagspreadError(
@@ -95,7 +95,7 @@ def _is_unfinished(target: Path) -> bool:
 
 
 def _settings(run: Path) -> JsonObject:
-    """Return the settings that had a part in the run, without the paths of the machine that it was trained on."""
+    """Return the settings that the run used, without paths of the training machine."""
     config = RunConfig.find(run)
     settings = {} if config is None else settings_in_use(config.settings)
     return settings | {name: Path(str(settings[name])).name for name in ("method", "weights") if name in settings}
@@ -112,7 +112,7 @@ def _write(tagger: Tagger, settings: JsonObject, fresh: Path) -> None:
 
 
 def _config(artifact: Artifact, settings: JsonObject) -> JsonObject:
-    """Return what programs ask of a model before they load it, under the names that timm uses."""
+    """Return the facts about a model that programs read before they load it, under the names that timm uses."""
     return {
         "library_name": LIBRARY,
         "library_version": __version__,
@@ -126,9 +126,11 @@ def _config(artifact: Artifact, settings: JsonObject) -> JsonObject:
 
 
 def _check_same(tagger: Tagger, fresh: Path) -> None:
-    """Raise unless the new folder can be loaded and says what the run says."""
+    """Raise unless the new folder can be loaded and predicts the same as the run."""
     images = generated()
-    before, after = (one.predict(images) for one in (tagger, load(fresh, device="cpu")))
+    before, after = (each.predict(images) for each in (tagger, load(fresh, device="cpu")))
     same = np.array_equal(before.probabilities, after.probabilities, equal_nan=True)
     if not (same and (before.chosen == after.chosen).all()):
-        raise TagspreadError("what was written does not answer as the run does, so it was not kept; is the disk sound?")
+        raise TagspreadError(
+            "the exported folder does not predict the same as the run, so it was not kept; check the disk."
+        )

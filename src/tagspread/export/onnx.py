@@ -1,8 +1,8 @@
-"""``tagspread export RUN --onnx FILE``: one file that takes images and gives probabilities, without PyTorch.
+"""ONNX export: ``tagspread export RUN --onnx FILE`` writes a tagger that needs no PyTorch.
 
-The graph holds all there is between the bytes of a image and the probability of a tag: resizing, normalization, the
-network, and the calibration. Class names and thresholds are in its metadata. A file is kept only if it answers as the
-run does.
+The graph contains all steps from the pixels of an image to the probabilities of the tags: resizing, normalization, the
+network and the calibration. Its metadata holds class names and thresholds. A file is kept only if it predicts the same
+as the run.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tagspread.predict.tables import check_output, reserve_output
 from tagspread.predict.tagger import Tagger, load
 from tagspread.run.artifact import Artifact
 
-FORMAT = 1  # of the metadata; raised when programs that read them would misread them
-OPSET = 18  # read by every ONNX Runtime since 1.14
-INSTALL = "ONNX needs onnx, onnxruntime and onnxscript; run: pip install 'tagspread[onnx]'"
+FORMAT = 1  # version of the metadata; increase it with every incompatible change
+OPSET = 18  # supported by ONNX Runtime since 1.14
+INSTALL = "exporting to ONNX needs onnx, onnxruntime and onnxscript; run: pip install 'tagspread[onnx]'"
 
 
 class ImagesToProbabilities(nn.Module):
@@ -44,7 +44,7 @@ class ImagesToProbabilities(nn.Module):
         self.intercept: Tensor
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return a probability per image and class."""
+        """Return one probability per image and class."""
         sized = resize(images.permute(0, 3, 1, 2), *self.shape[1:])
         return torch.sigmoid(self.network(sized) * self.slope + self.intercept)
 
@@ -52,16 +52,16 @@ class ImagesToProbabilities(nn.Module):
 def export_onnx(
     run: str | Path, file: str | Path, *, images: str | Path | None = None, overwrite: bool = False
 ) -> Compared:
-    """Write a run as one ONNX file, compared with PyTorch before it is kept.
+    """Export a run as an ONNX file, and compare it with PyTorch before it is kept.
 
     Args:
         run: the run's folder.
         file: a new file ending in ``.onnx``.
-        images: a folder of images to compare on; by default those that the run was trained on.
-        overwrite: replace a file that is there.
+        images: a folder of images to compare on; by default the run's image folder.
+        overwrite: replace an existing file.
 
     Returns:
-        On which images both were compared, and how far apart they are.
+        The images of the comparison, and the largest differences.
     """
     path = Path(file)
     check_output(path, overwrite, (".onnx",))
@@ -84,16 +84,16 @@ def _check_installed() -> None:
 
 
 def _graph(tagger: Tagger) -> bytes:
-    """Return the whole file: graph, weights, metadata."""
+    """Return the content of the ONNX file: graph, weights and metadata."""
     from onnx.helper import set_model_props
 
-    whole = ImagesToProbabilities(tagger).eval()
-    example = torch.zeros((2, 48, 40, 3), dtype=torch.uint8)  # sizes that are all different, and none of them special
+    model = ImagesToProbabilities(tagger).eval()
+    example = torch.zeros((2, 48, 40, 3), dtype=torch.uint8)  # all sizes differ, and none is special
     sides = {place: torch.export.Dim(name) for place, name in enumerate(("batch", "height", "width"))}
     with _silence():
         try:
             program = torch.onnx.export(
-                whole,
+                model,
                 (example,),
                 dynamo=True,
                 dynamic_shapes={"images": sides},
@@ -103,25 +103,25 @@ def _graph(tagger: Tagger) -> bytes:
                 external_data=False,
                 verbose=False,
             )
-            model = program.model_proto  # type: ignore[union-attr]
-            set_model_props(model, metadata(tagger.artifact))
-            return bytes(model.SerializeToString())
-        except Exception as error:  # tracing and translating raise whatever they trip over
+            proto = program.model_proto  # type: ignore[union-attr]
+            set_model_props(proto, metadata(tagger.artifact))
+            return bytes(proto.SerializeToString())
+        except Exception as error:  # the exporter raises errors of many kinds
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise TagspreadError(
-                f"the network {tagger.artifact.facts['backbone']!r} cannot be written as ONNX ({reason[:200]}); use "
-                "the run itself, or a folder made with --hub."
+                f"the network {tagger.artifact.facts['backbone']!r} cannot be exported to ONNX ({reason[:200]}); "
+                "use the run itself, or a folder written with --hub."
             ) from error
 
 
 def metadata(artifact: Artifact) -> dict[str, str]:
-    """Return what an ONNX file says about itself; each value is JSON, as ONNX keeps texts only."""
-    cuts = [None if math.isinf(cut) else cut for cut in artifact.thresholds.tolist()]
+    """Return the metadata of the ONNX file; values are JSON, as ONNX stores strings only."""
+    thresholds = [None if math.isinf(value) else value for value in artifact.thresholds.tolist()]
     facts = {
         "format": FORMAT,
         "tagspread": __version__,
         "classes": list(artifact.classes),
-        "thresholds": cuts,  # of the probability; null: the tag is never chosen
+        "thresholds": thresholds,  # of the probability; null: the tag is never predicted
         "image_size": list(artifact.shape[1:]),
         "decision": artifact.facts.get("decision", {}),
     }
@@ -130,7 +130,7 @@ def metadata(artifact: Artifact) -> dict[str, str]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep the exporter's remarks to itself: they are for those who work on exporters."""
+    """Suppress the exporter's warnings and log messages, which users cannot act on."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

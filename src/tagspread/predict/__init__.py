@@ -1,1 +1,1 @@
-"""From a run to tags: load it, stream images through it, write tables."""
+"""Prediction, evaluation and embeddings: load a run, stream images through it, write tables."""

@@ -1,4 +1,4 @@
-"""``tagspread embed``: compute embeddings (features) of images and write them to a file for other tools."""
+"""Image embeddings (features) of a pretrained network, for other tools: ``tagspread embed``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tagspread.vision.sizes import default_image_size
 
 
 class Embedded(NamedTuple):
-    """Features of images.
+    """Embeddings of images.
 
     Attributes:
-        images: what each image is called; those that could not be read are left out.
-        features: one row each: the mean of the image's features and its mirror image's.
-        errors: images that could not be read, and why.
+        images: names of the images that could be read.
+        features: one row per image, averaged over the image and its mirror image if ``mirror`` was set.
+        errors: the reason for each image that could not be read, by name.
     """
 
     images: list[str]
@@ -46,16 +46,16 @@ def embed_images(
     device: str = "auto",
     watcher: Watcher | None = None,
 ) -> Embedded:
-    """Return what a pretrained network sees in images, for ``TagSpreadClassifier`` or any other tool.
+    """Compute embeddings of images with a pretrained network, for ``TagSpreadClassifier`` or other tools.
 
     Args:
         images: paths, a folder, Pillow images or arrays.
-        backbone: the network; any timm name.
+        backbone: name of the network: any timm model.
         weights: ``"pretrained"`` or a file.
-        image_size: side to which images are resized; what suits the network if not given.
-        mirror: average with the mirror image's features, at twice the time.
+        image_size: height and width to which images are resized; by default the network's own input size.
+        mirror: average over each image and its mirror image; takes twice as long.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
-        watcher: is shown the progress.
+        watcher: shows the progress.
     """
     place, watcher = choose_device(device), watcher or Watcher(quiet=True)
     network = build_network(backbone, 1, weights=weights).to(place)
@@ -72,20 +72,20 @@ def embed_images(
         if len(good):
             store = TensorStore(chunk.images, place)
             mirrored = (False, True) if mirror else (False,)
-            views = [embed(network, store, good, place, mirror=which) for which in mirrored]
+            views = [embed(network, store, good, place, mirror=flipped) for flipped in mirrored]
             parts.append(torch.stack(views).mean(0).numpy())
         watcher.embedding(len(names) + len(errors), total or len(names) + len(errors))
     if not parts:
-        why = next(iter(errors.items()), None)
-        found = "there are none" if why is None else f"the first is {why[0]}: {why[1]}"
-        raise TagspreadError(f"no image could be read ({found}); there is nothing to embed.")
+        first = next(iter(errors.items()), None)
+        reason = "none was given" if first is None else f"the first is {first[0]}: {first[1]}"
+        raise TagspreadError(f"no image could be read ({reason}); give at least one readable image.")
     return Embedded(names, np.concatenate(parts), errors)
 
 
 def check_file(file: Path, overwrite: bool) -> None:
-    """Raise unless features may be written there."""
+    """Raise unless embeddings can be written to this file."""
     if file.suffix != ".npz":
-        raise TagspreadError(f"{file}: features are written as .npz; give a name that ends so.")
+        raise TagspreadError(f"{file} does not end in .npz, the format of embeddings; give a file name that does.")
     if file.exists() and not overwrite:
         raise TagspreadError(f"{file} exists; give another name, or replace it with @overwrite.", overwrite=True)
 

@@ -1,4 +1,4 @@
-"""How good is a tagger? Figures on labeled images that it was not trained on, each with what chance alone may do."""
+"""Evaluation of a run: mAP, precision, recall, F1 and calibration on labeled images, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CONFIDENCE = 0.9
 
 @dataclass(frozen=True)
 class ClassMetrics:
-    """One class: how often it occurs, how well it is ranked, how well it is chosen; None where nothing can be said."""
+    """Metrics of one class: positives, AP with its interval, precision, recall and F1; None where undefined."""
 
     name: str
     positives: int
@@ -55,21 +55,21 @@ class ClassMetrics:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The figures of a tagger on some images, all in 0..1; intervals hold the figure in nine cases of ten.
+    """Metrics of a tagger on labeled images, all in 0..1, with 90 % confidence intervals.
 
     Attributes:
         images: number of images evaluated.
-        unreadable: files that could not be read, which are left out.
-        map: mean average precision over the classes that occur.
+        unreadable: files that could not be read and are left out, with the reasons.
+        map: mean average precision over the classes with positives.
         map_low: lower end of its interval.
-        map_high: upper end.
-        map_absent_zero: the same mean with 0 for each class that does not occur, as CAP's released code counts.
+        map_high: upper end of its interval.
+        map_absent_zero: the mean with 0 for each class without a positive, as CAP's released code computes it.
         decisions: OP, OR, OF1, CP, CR, CF1 at the tagger's thresholds.
-        calibration_error: mean distance of the probabilities and the truth.
+        calibration_error: expected calibration error of the probabilities.
         absent: classes without a positive.
-        trained_on: images that the run was trained on with their labels; None if the run does not know.
-        thresholds_chosen_on: images that the thresholds were chosen on; None if the run does not say which those are.
-        classes: the figures of each class.
+        trained_on: number of images whose labels were used in training; None if unknown.
+        thresholds_chosen_on: number of images that the thresholds were chosen on; None if unknown.
+        classes: metrics per class.
     """
 
     images: int
@@ -100,19 +100,18 @@ def evaluate(
     progress: Progress | None = None,
     mirror: bool = False,
 ) -> Evaluation:
-    """Measure a tagger on labeled images.
+    """Evaluate a tagger on labeled images.
 
     Args:
         tagger: from ``ts.load(run)``.
-        labels: a table as in training, or one that was read already; if not given, the images that the run was given
-            to test on, or put aside with ``test_share``. Unknown entries count for nothing.
-        images: the folder that the table's paths start from; by default the one that was trained on.
-        table_options: how to read the table, see
-            :func:`~tagspread.data.tables.read.read_table`; tags are separated as in the
-            run's own table, if they do not say.
-        samples: how often the images are drawn anew for the intervals.
+        labels: a label table, as a file or a :class:`LabelTable`; by default the run's test images (``test_labels``
+            or ``test_share``). Unknown entries are ignored.
+        images: folder that the table's paths are relative to; by default the image folder used in training.
+        table_options: options of :func:`~tagspread.data.tables.read.read_table`; the delimiter is by default that of
+            the training table.
+        samples: number of bootstrap samples for the intervals.
         progress: called with (done, total).
-        mirror: average over each image and its mirror image.
+        mirror: average over each image and its mirror image; takes twice as long.
     """
     if labels is None:
         labels, _ = own_test_part(tagger, images)
@@ -136,11 +135,11 @@ def decide_on_table(
     min_positives: int = 5,
     progress: Progress | None = None,
 ) -> JsonObject:
-    """Choose thresholds and calibration on a table of the user's and keep them in the run's ``labels.json``.
+    """Choose thresholds and fit the calibration on labeled images, and store both in the run's ``labels.json``.
 
     Returns:
-        What was written: thresholds, where they came from, calibration; ``["decision"]["trained_on"]`` of the images
-        were trained on with their labels, where a network is surer than anywhere else (None if the run does not know).
+        What was stored: thresholds, the images they were chosen on, calibration. ``["decision"]["trained_on"]`` is the
+        number of images whose labels were used in training, on which a network is overconfident (None if unknown).
     """
     Policy.parse(policy)
     table = read_table_for_run(tagger, labels, images, table_options)
@@ -149,8 +148,8 @@ def decide_on_table(
     trained_on = None if record is None else record.trained_on(digests)
     if trained_on == len(table):
         raise TagspreadError(
-            f"the run was trained on everything that {labels} names ({counted(len(table), 'image')}), where it is "
-            "surer than anywhere else; choose thresholds on other labeled images."
+            f"the run was trained on all images of {labels} ({counted(len(table), 'image')}), on which it is "
+            "overconfident; choose thresholds on other labeled images."
         )
     logits, errors = score_table(tagger, table, progress)
     good = np.array([not error for error in errors])
@@ -170,36 +169,37 @@ def read_table_for_run(
     images: str | Path | None,
     table_options: GivenOptions | Mapping[str, Any] | None,
 ) -> LabelTable:
-    """Read a table for a run: its paths start from ``images``, by default the folder that the run was trained on."""
+    """Read a label table; its paths are relative to ``images``, by default the image folder used in training."""
     if images is None:
         config = RunConfig.find(tagger.artifact.path)
         images = None if config is None else config.data.images
         if images is None or not Path(images).is_dir():
             raise TagspreadError(
-                f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
+                f"the folder that the paths in {labels} are relative to is unknown; give it with @images.",
+                images=Blank("DIR"),
             )
     given = GivenOptions.of(table_options).to_dict()
     return read_table(labels, images, **options_for_run(Path(labels), own_table_options(tagger), given))
 
 
 def own_table_options(tagger: Tagger) -> JsonObject:
-    """Return how the run's own table was read, as far as it says so."""
+    """Return the options that the run's own table was read with, as far as they are recorded."""
     config = RunConfig.find(tagger.artifact.path)
     return {} if config is None else config.data.table_options
 
 
 def own_test_part(tagger: Tagger, images: str | Path | None = None) -> tuple[LabelTable, str]:
-    """Return the images that a run was given, or put aside, to test on, and what they are called.
+    """Return the run's test images with their labels, and a description of them.
 
     Args:
-        tagger: the run's.
-        images: the folder of images, if it is no longer where training found it.
+        tagger: the run's tagger.
+        images: the image folder, if it was moved after training.
     """
     return RunRecord.read(tagger.artifact.path).test_table(images)
 
 
 class Seen(NamedTuple):
-    """How many of some images a run has used for what; None if it does not know."""
+    """Number of images that a run has used in training and for its thresholds; None if unknown."""
 
     trained_on: int | None = None
     thresholds_chosen_on: int | None = None
@@ -209,7 +209,7 @@ UNKNOWN = Seen()
 
 
 def count_seen(tagger: Tagger, table: LabelTable) -> Seen:
-    """Return how many of a table's images the run was trained on with their labels, or chose its thresholds on."""
+    """Count the table's images whose labels the run used in training, and those its thresholds were chosen on."""
     record, digests = RunRecord.find(tagger.artifact.path), digest_files(table.paths)
     trained_on = None if record is None else record.trained_on(digests)
     return Seen(trained_on, count_chosen_on(tagger.artifact.facts, record, digests))
@@ -218,7 +218,7 @@ def count_seen(tagger: Tagger, table: LabelTable) -> Seen:
 def score_table(
     tagger: Tagger, table: LabelTable, progress: Progress | None = None, mirror: bool = False
 ) -> tuple[np.ndarray, list[str]]:
-    """Return the network's logits of a table's images, and why a image could not be read."""
+    """Return the network's logits for a table's images, and an error per image (empty if it could be read)."""
     parts, errors = [], list[str]()
     for chunk, logits in tagger.logits(table.paths, mirror=mirror):
         parts.append(logits)
@@ -228,7 +228,7 @@ def score_table(
     if not any(not error for error in errors):
         raise TagspreadError(
             f"none of the {len(errors):,} images can be read (the first is {table.paths[0]}: {errors[0]}); "
-            "do the table's paths start from another folder? Give it with @images.",
+            "if the table's paths are relative to another folder, give it with @images.",
             images=Blank("DIR"),
         )
     return np.concatenate(parts), errors
@@ -242,21 +242,21 @@ def measure(
     samples: int = 1000,
     seen: Seen = UNKNOWN,
 ) -> Evaluation:
-    """Return the figures of logits that are already there."""
+    """Return the metrics of given logits and labels."""
     if not (y >= 0).any():
-        raise TagspreadError("no label of these images is known, so there is nothing to compare with.")
+        raise TagspreadError("all labels of these images are unknown (-1); give images with known labels.")
     probabilities = tagger.calibration.probabilities(logits)
     chosen = decide(probabilities, tagger.thresholds)
     value = mean_average_precision(logits, y)
-    known = not math.isnan(value)
+    defined = not math.isnan(value)
     low, high = (
-        mean_average_precision_interval(logits, y, confidence=CONFIDENCE, samples=samples) if known else (None,) * 2
+        mean_average_precision_interval(logits, y, confidence=CONFIDENCE, samples=samples) if defined else (None,) * 2
     )
-    absent = [name for name, there in zip(tagger.classes, (y == 1).any(axis=0), strict=True) if not there]
+    absent = [name for name, occurs in zip(tagger.classes, (y == 1).any(axis=0), strict=True) if not occurs]
     return Evaluation(
         images=len(y),
         unreadable=list(unreadable),
-        map=value if known else None,
+        map=value if defined else None,
         map_low=low,
         map_high=high,
         map_absent_zero=mean_average_precision(logits, y, absent="zero"),
@@ -275,8 +275,8 @@ def _per_class(
     ap = average_precision(logits, y)
     low, high = average_precision_interval(logits, y, confidence=CONFIDENCE, samples=samples)
     known, positive = y >= 0, y == 1
-    picked = (chosen == 1) & known
-    hits, predicted, true = ((mask).sum(axis=0) for mask in (picked & positive, picked, positive))
+    predicted_known = (chosen == 1) & known
+    hits, predicted, true = (mask.sum(axis=0) for mask in (predicted_known & positive, predicted_known, positive))
     return [
         ClassMetrics(
             name,

@@ -1,7 +1,7 @@
-"""The user's own table, completed: known labels stay as they are, unknown ones are predicted.
+"""Fill the gaps of a label table with predictions: known labels stay unchanged, unknown labels are predicted.
 
-In a wide table (a column per tag) blank cells are unknown and get 1 or 0. In a long one (a column with lists of tags)
-every row is labeled, as in training. In both, images of the folder that the table does not name get rows at the end.
+In a wide table (one column per tag), blank cells are unknown and become 1 or 0. In a long table (one column with lists
+of tags), every row is labeled, as in training. In both, unlabeled images of the folder are added as rows at the end.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ SUFFIXES = (".csv", ".tsv", ".txt")
 
 @dataclass
 class Filled:
-    """What was done."""
+    """Counts of what was filled."""
 
-    cells: int = 0  # blanks that were filled
-    rows: int = 0  # images that were added
-    broken: int = 0  # images that could not be read, left as they were
-    unknown: tuple[str, ...] = ()  # the table's tags that the tagger does not know
-    unlisted: tuple[str, ...] = ()  # the tagger's tags that have no column
+    cells: int = 0  # gaps that were filled
+    rows: int = 0  # rows that were added
+    broken: int = 0  # images that could not be read; their gaps stay
+    unknown: tuple[str, ...] = ()  # tags of the table that the run does not have
+    unlisted: tuple[str, ...] = ()  # tags of the run that have no column
 
 
 @dataclass
 class _Table:
-    """A table as text: what is not filled is written as it was read."""
+    """A table as text; cells that are not filled are written unchanged."""
 
     header: list[str]
     rows: list[list[str]]
@@ -77,22 +77,22 @@ def fill_table(
     """Write ``table`` to ``out`` with its gaps filled by ``tagger``.
 
     Args:
-        tagger: who fills them.
+        tagger: predicts the missing labels.
         table: a CSV or TSV file as :func:`~tagspread.data.tables.read.read_table` reads it.
-        images: the folder that its paths start from.
-        out: a new file, of the same kind.
-        overwrite: replace a file that is there; never the table itself.
-        blank: in a long table, rows with an empty list of tags are unlabeled, too.
-        options: how to read the table, as ``read_table`` takes them; like the run's own, if they do not say.
+        images: image folder that the table's paths are relative to.
+        out: the file to write, in the table's format.
+        overwrite: replace an existing file, but never the table itself.
+        blank: in a long table, also fill rows whose list of tags is empty.
+        options: options of ``read_table``; by default those that the run's own table was read with.
         progress: called with (done, total).
-        top: choose this many tags, as in :meth:`Tagger.stream`.
-        threshold: choose tags of at least this probability.
-        mirror: average over each image and its mirror image.
-        batch: how many images the network sees at a time.
+        top: predict this many tags, as in :meth:`Tagger.stream`.
+        threshold: predict tags with at least this probability.
+        mirror: average over each image and its mirror image; takes twice as long.
+        batch: number of images per batch.
     """
     check_output(out, overwrite, SUFFIXES)
     if out.exists() and out.samefile(table):
-        raise TagspreadError(f"{out} is the table itself; give another file, so that nothing of yours is lost.")
+        raise TagspreadError(f"{out} is the table to fill, which must not be overwritten; give another file.")
     with reserve_output(out, overwrite, SUFFIXES):
         given = GivenOptions.of(options).to_dict()
         read = _read(table, images, TableOptions(**options_for_run(table, own_table_options(tagger), given)))
@@ -131,7 +131,7 @@ def fill_table(
 
 def _read(table: Path, images: Path, options: TableOptions) -> _Table:
     if table.suffix.lower() not in SUFFIXES:
-        raise TagspreadError(f"{table} ends in {table.suffix or 'nothing'}; these are filled: {', '.join(SUFFIXES)}.")
+        raise TagspreadError(f"{table} cannot be filled: its suffix must be one of {', '.join(SUFFIXES)}.")
     check_kind(table, None)
     separator = separator_of(table)
     lines = lines_of(table, separator)
@@ -150,7 +150,7 @@ def _read(table: Path, images: Path, options: TableOptions) -> _Table:
 
 
 def _check_tags(table: Path, read: _Table, classes: tuple[str, ...]) -> None:
-    """Raise if known tags are joined by something else: new rows would be written unlike those that are there."""
+    """Raise if the table joins its tags by another delimiter than the one that new rows would be written with."""
     check_delimiter(classes, read.delimiter)
     known = set(classes)
     for row in read.rows:
@@ -158,27 +158,29 @@ def _check_tags(table: Path, read: _Table, classes: tuple[str, ...]) -> None:
             for other in DELIMITERS:
                 if other in tag and tag.strip() not in known and known.issuperset(map(str.strip, tag.split(other))):
                     raise TagspreadError(
-                        f"{table}: {tag.strip()!r} is no tag of the run, but it has those that {other!r} separates; "
+                        f"{table}: {tag.strip()!r} is not a tag of the run, but its parts between {other!r} are; "
                         "give @delimiter.",
                         delimiter=other,
                     )
 
 
 def _unnamed(read: _Table, table: Path, images: Path) -> list[Path]:
-    """Return the images of a folder that the table does not name; it must name some of them."""
+    """Return the unlabeled images: those of the folder that are not in the table. At least one must be in it."""
     named = {(images / name).resolve() for name in read.names}
-    found = find_images(images)
-    unlabeled = [path for path in found if path.resolve() not in named]
-    if named and len(unlabeled) == len(found) and not any(path.exists() for path in named):  # they may lie outside
+    present = find_images(images)
+    unlabeled = [path for path in present if path.resolve() not in named]
+    if (
+        named and len(unlabeled) == len(present) and not any(path.exists() for path in named)
+    ):  # images may be outside the folder
         raise TagspreadError(
-            f"none of the {len(named):,} images that {table} names is in {images}, such as {read.names[0]}; give the "
-            "folder that its paths start from."
+            f"none of the {len(named):,} images in {table} is in {images}, such as {read.names[0]}; give the folder "
+            "that its paths are relative to."
         )
     return unlabeled
 
 
 def _columns(tagger: Tagger, read: _Table) -> tuple[Filled, dict[int, int]]:
-    """Return which of the table's columns is which of the tagger's classes."""
+    """Map the table's columns to the tagger's classes."""
     place = {name: k for k, name in enumerate(tagger.classes)}
     tags = {k: read.header[k] for k in read.columns.classes}
     columns = {k: place[name] for k, name in tags.items() if name in place}
@@ -187,16 +189,16 @@ def _columns(tagger: Tagger, read: _Table) -> tuple[Filled, dict[int, int]]:
     if not columns:
         known = ", ".join(tagger.classes[:8]) + (", ..." if len(tagger.classes) > 8 else "")
         raise TagspreadError(
-            f"no column of the table is a tag that the run knows ({known}); if it lists tags in one column, name that "
-            "with @tags_column.",
+            f"no column of the table is a tag of the run ({known}); if one column lists the tags, name it with "
+            "@tags_column.",
             tags_column=...,
         )
-    strange = tuple(name for name in tags.values() if name not in place)
-    return Filled(unknown=strange, unlisted=tuple(c for c in tagger.classes if c not in tags.values())), columns
+    foreign = tuple(name for name in tags.values() if name not in place)
+    return Filled(unknown=foreign, unlisted=tuple(c for c in tagger.classes if c not in tags.values())), columns
 
 
 def _open_rows(read: _Table, columns: dict[int, int], blank: bool) -> list[int]:
-    """Return the rows that have gaps."""
+    """Return the indices of the rows with gaps."""
     if read.columns.tags is None:
         return [at for at, row in enumerate(read.rows) if any(VALUES.get(row[k].strip()) == -1 for k in columns)]
     if not blank:
@@ -207,7 +209,7 @@ def _open_rows(read: _Table, columns: dict[int, int], blank: bool) -> list[int]:
 
 
 def _fill(read: _Table, row: list[str], columns: dict[int, int], tags: list[str], chosen: np.ndarray) -> int:
-    """Fill the gaps of a row, and nothing else; return how many there were."""
+    """Fill the gaps of a row and leave its other cells unchanged; return the number of gaps."""
     if read.columns.tags is not None:
         row[read.columns.tags] = read.delimiter.join(tags)
         return 1

@@ -1,6 +1,6 @@
-"""Whatever a user calls images (files, Pillow images, arrays) as chunks of bytes of the network's size.
+"""Load images for prediction: files, Pillow images or arrays, as uint8 chunks of the network's input size.
 
-Any number of them: a chunk is read while the network runs on the one before, and no more than a few are in memory.
+The next chunk is decoded while the network runs on the current one. Only a few chunks are in memory at a time.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from tagspread.errors import TagspreadError
 ImageInput: TypeAlias = str | os.PathLike[str] | Image.Image | np.ndarray | Tensor
 Shape: TypeAlias = tuple[int, int, int]  # channels, height, width
 
-CHUNK_BYTES = 2**26  # of decoded images; a few chunks are in memory at a time
+CHUNK_BYTES = 2**26  # size of a chunk of decoded images
 CHUNKS_AHEAD = 2
-ARRAY_BYTES = 2**28  # of images that are in memory anyway, handed to a device together
+ARRAY_BYTES = 2**28  # size of a chunk of images that are in memory already
 
 
 class Chunk(NamedTuple):
-    """Some images: what they are called, their bytes (B x 3 x H x W), and why one could not be read, or ""."""
+    """Images: their names, pixels (B x 3 x H x W, uint8), and an error per image (empty if it could be read)."""
 
     names: list[str]
     images: Tensor
@@ -48,13 +48,13 @@ class Chunk(NamedTuple):
 
 
 def read_chunks(given: ImageInput | Iterable[ImageInput], shape: Shape, batch: int = 1) -> Iterator[Chunk]:
-    """Yield all images in the order given.
+    """Yield all images in the given order, in chunks.
 
     Args:
-        given: one image or many: paths, Pillow images and arrays, or one array with all of them. A folder stands
+        given: one image or several: paths, Pillow images and arrays, or one array that holds all. A folder stands
             for all images below it.
-        shape: what the network takes.
-        batch: how many it takes at a time; chunks hold whole batches where they hold several.
+        shape: input shape of the network.
+        batch: number of images per batch; a chunk larger than a batch holds whole batches.
     """
     if isinstance(given, np.ndarray | Tensor):
         many = _channels_first(given, many=True)
@@ -68,12 +68,12 @@ def read_chunks(given: ImageInput | Iterable[ImageInput], shape: Shape, batch: i
     elif isinstance(given, Image.Image):
         given = [given]
     elif not isinstance(given, Iterable):
-        raise TagspreadError(f"{type(given).__name__} is no image; give paths, Pillow images or arrays.")
+        raise TagspreadError(f"{type(given).__name__} is not an image; give paths, Pillow images or arrays.")
     yield from _decoded(cast(Iterable[ImageInput], given), shape, _rows(CHUNK_BYTES, shape, batch))
 
 
 def _rows(most: int, shape: Shape, batch: int) -> int:
-    """Return how many images of a shape take about ``most`` bytes."""
+    """Return the number of images that take about ``most`` bytes, rounded down to whole batches."""
     rows = max(1, most // math.prod(shape))
     return rows if rows < batch else rows - rows % batch
 
@@ -85,21 +85,23 @@ def _slices(many: Tensor, step: int) -> Iterator[Chunk]:
 
 
 def _decoded(items: Iterable[ImageInput], shape: Shape, rows: int) -> Iterator[Chunk]:
-    """Read in threads, ahead of whoever asks: Pillow lets other threads run while it decodes and resizes."""
+    """Decode ahead in threads: Pillow releases the interpreter lock while it decodes and resizes."""
     numbered = enumerate(items)
     pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="tagspread-read")
     pending: deque[tuple[Chunk, list[Future[None]]]] = deque()
     with SILENCE:
         try:
-            while some := list(itertools.islice(numbered, rows)):
-                names = [_name(item, number) for number, item in some]
-                chunk = Chunk(names, torch.zeros((len(some), *shape), dtype=torch.uint8), [""] * len(some))
-                pending.append((chunk, [pool.submit(_read, item, chunk, row) for row, (_, item) in enumerate(some)]))
+            while items_of_chunk := list(itertools.islice(numbered, rows)):
+                names = [_name(item, number) for number, item in items_of_chunk]
+                pixels = torch.zeros((len(names), *shape), dtype=torch.uint8)
+                chunk = Chunk(names, pixels, [""] * len(names))
+                reading = [pool.submit(_read, item, chunk, row) for row, (_, item) in enumerate(items_of_chunk)]
+                pending.append((chunk, reading))
                 if len(pending) > CHUNKS_AHEAD:
                     yield _done(*pending.popleft())
             while pending:
                 yield _done(*pending.popleft())
-        finally:  # also when nobody asks for the rest
+        finally:  # also if the caller stops early
             pool.shutdown(cancel_futures=True)
 
 
@@ -110,12 +112,12 @@ def _done(chunk: Chunk, reading: list[Future[None]]) -> Chunk:
 
 
 def _read(item: ImageInput, chunk: Chunk, row: int) -> None:
-    """Put a image, or why there is none, into its row."""
-    found = _image(item, cast(Shape, tuple(chunk.images.shape[1:])))
-    if isinstance(found, str):
-        chunk.errors[row] = found
+    """Write an image, or the reason why it cannot be read, into its row of the chunk."""
+    image = _image(item, cast(Shape, tuple(chunk.images.shape[1:])))
+    if isinstance(image, str):
+        chunk.errors[row] = image
     else:
-        chunk.images[row].numpy()[:] = found
+        chunk.images[row].numpy()[:] = image
 
 
 def _name(item: ImageInput, number: int) -> str:
@@ -125,12 +127,12 @@ def _name(item: ImageInput, number: int) -> str:
 
 
 def _image(item: ImageInput, shape: Shape) -> Images | str:
-    """Return a image of the network's size, or why there is none."""
+    """Return an image in the network's input size, or the reason why it cannot be read."""
     _, height, width = shape
     if isinstance(item, str | os.PathLike):
         if height != width:
             raise TagspreadError(
-                f"the run was trained on arrays of {height} x {width} pixels, and files are brought to squares only; "
+                f"the run was trained on arrays of {height} x {width} pixels, but files are resized to squares only; "
                 "give arrays or Pillow images."
             )
         try:
@@ -141,21 +143,23 @@ def _image(item: ImageInput, shape: Shape) -> Images | str:
         array = _channels_first(item, many=False).cpu().numpy()
         return array if array.shape == shape else from_pillow(Image.fromarray(array.transpose(1, 2, 0)), height, width)
     if not isinstance(item, Image.Image):
-        raise TagspreadError(f"{type(item).__name__} is no image; give paths, Pillow images or arrays.")
+        raise TagspreadError(f"{type(item).__name__} is not an image; give paths, Pillow images or arrays.")
     try:
         return from_pillow(item, height, width)
-    except Exception as error:  # it may be opened but not yet decoded: see data/decode.py
+    except Exception as error:  # Pillow may open an image and fail to decode it: see data/images/decode.py
         return reason_for(error)
 
 
 def _channels_first(given: Any, many: bool) -> Tensor:
-    """Return images as ... x 3 x H x W: colors may come first or last, or be missing in gray ones."""
+    """Return images as ... x 3 x H x W; the channel axis may be first, last or missing (gray images)."""
     kind = str(given.dtype).removeprefix("torch.")
     if kind != "uint8":
-        raise TagspreadError(f"the images hold {kind}; give uint8, 0 to 255.")
+        raise TagspreadError(f"the images have dtype {kind}; give uint8, 0 to 255.")
     images = given if isinstance(given, Tensor) else torch.from_numpy(np.require(given, requirements=["C", "W"]))
     sides = images.ndim - many
-    if many and images.ndim == 3 and 3 in (images.shape[0], images.shape[2]):  # or three gray ones: who knows
+    if (
+        many and images.ndim == 3 and 3 in (images.shape[0], images.shape[2])
+    ):  # ambiguous: it could be three gray images
         raise TagspreadError(f"an array of shape {tuple(images.shape)} is one image; put it into a list.")
     if sides == 2:
         return images.unsqueeze(-3).expand(*images.shape[:-2], 3, -1, -1)

@@ -1,4 +1,4 @@
-"""The predictions for some images: tags, probabilities, and why an image could not be read."""
+"""Predictions for images: predicted tags, probabilities, and the reason why an image could not be read."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FIXED = ("image", "tags", "error")
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """The tags and probabilities of some images.
+    """Predicted tags and probabilities of images.
 
     Attributes:
-        images: what each image is called: its path, or its number.
-        classes: the tags there are.
+        images: name of each image: its path or its number.
+        classes: names of the tags, in the order of the columns.
         probabilities: images x classes; NaN for an image that could not be read.
-        chosen: images x classes, true for the tags that were chosen.
-        errors: why an image could not be read; empty if it could.
+        chosen: images x classes, true for predicted tags.
+        errors: the reason why an image could not be read; empty if it could.
     """
 
     images: list[str]
@@ -37,12 +37,12 @@ class Predictions:
 
     @property
     def tags(self) -> list[list[str]]:
-        """The chosen tags of each image, the most probable first."""
+        """Predicted tags of each image, the most probable first."""
         order = np.argsort(-self.probabilities, axis=1, kind="stable")
         return [[self.classes[k] for k in row if on[k]] for row, on in zip(order.tolist(), self.chosen, strict=True)]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a pandas frame: image, tags (a list), error, and a column of probabilities per class."""
+        """Return a pandas DataFrame: image, tags (a list), error, and one column of probabilities per class."""
         import pandas as pd
 
         frame = pd.DataFrame({"image": self.images, "tags": self.tags, "error": self.errors})
@@ -50,7 +50,7 @@ class Predictions:
 
 
 def column_names(classes: Sequence[str]) -> list[str]:
-    """Return the columns of the probabilities: the classes' names, told apart from the columns that are always there.
+    """Return the column names of the probabilities: class names, changed if they clash with another column.
 
     >>> column_names(["cat", "error"])
     ['cat', 'error (class)']

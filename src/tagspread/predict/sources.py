@@ -1,4 +1,4 @@
-"""Which images are meant: a folder, files, or a list of them in a text or CSV file."""
+"""Find the images to predict on: a folder, files, or a list of paths in a text or CSV file."""
 
 from __future__ import annotations
 
@@ -17,37 +17,39 @@ LISTS = (*LINES, ".csv", ".tsv")
 
 
 class Sources(NamedTuple):
-    """Images to tag: the files, and what to call them in a table."""
+    """Images to predict on: their files, and their names in the table of predictions."""
 
     names: list[str]
     paths: list[Path]
 
 
 def find_sources(given: Sequence[Path]) -> Sources:
-    """Return all images meant, in the order given.
+    """Return all images of folders, files and lists, in the given order.
 
-    Images of one folder are called by their path within it, as in a table of labels; those of a list as they are
-    written there; others as they are given. Paths in a list start from the folder that the list is in. What is named
-    here must be there; a image of a list or a folder that cannot be read is a row with its error.
+    Images of a single folder are named by their path relative to it, as in a label table; images of a list by their
+    text in the list; others by the given path. Paths in a list are relative to the list's folder. A given path must
+    exist. An image that is in a list or a folder and cannot be read becomes a row with its error.
     """
     names: list[str] = []
     paths: list[Path] = []
-    for one in given:
-        if one.is_dir():
-            found = find_images(one)
-            names += [(path.relative_to(one) if len(given) == 1 else path).as_posix() for path in found]
-            paths += found
-        elif one.suffix.lower() in LISTS:
-            listed = _listed(one)
+    for path in given:
+        if path.is_dir():
+            files = find_images(path)
+            names += [(file.relative_to(path) if len(given) == 1 else file).as_posix() for file in files]
+            paths += files
+        elif path.suffix.lower() in LISTS:
+            listed = _listed(path)
             names += listed
-            paths += [one.parent / name for name in listed]
-        elif one.exists():
-            names.append(str(one))
-            paths.append(one)
+            paths += [path.parent / name for name in listed]
+        elif path.exists():
+            names.append(str(path))
+            paths.append(path)
         else:
-            raise TagspreadError(f"there is no folder or file {one}; give images, a folder or a list of them.")
+            raise TagspreadError(f"there is no folder or file {path}; give images, a folder or a list of images.")
     if not paths:
-        raise TagspreadError(f"{', '.join(map(str, given))} holds no image.")
+        raise TagspreadError(
+            f"{', '.join(map(str, given))} holds no image; give a folder, files or a list with images."
+        )
     return Sources(names, paths)
 
 
@@ -62,12 +64,12 @@ def _listed(file: Path) -> list[str]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise TagspreadError(f"{file} cannot be read as a list of images ({error}).") from None
     width = max(map(len, rows), default=0)
-    column = next((k for k in range(width) if 2 * _images(rows, k) > len(rows[1:])), None)
+    column = next((k for k in range(width) if 2 * _count_images(rows, k) > len(rows[1:])), None)
     if column is None:
-        raise TagspreadError(f"{file} has no column that names images; write one path per line.")
-    named = [row[column].strip() for row in rows if len(row) > column]
-    return [name for at, name in enumerate(named) if name and (at or looks_like_image(name))]  # without the header
+        raise TagspreadError(f"{file} has no column of image paths; write one path per line.")
+    names = [row[column].strip() for row in rows if len(row) > column]
+    return [name for at, name in enumerate(names) if name and (at or looks_like_image(name))]  # without the header
 
 
-def _images(rows: list[list[str]], column: int) -> int:
+def _count_images(rows: list[list[str]], column: int) -> int:
     return sum(len(row) > column and looks_like_image(row[column]) for row in rows)

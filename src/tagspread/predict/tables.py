@@ -1,4 +1,4 @@
-"""Predictions as a file: CSV, JSON lines or Parquet, one row per image, written part by part."""
+"""Write predictions to CSV, JSON lines or Parquet: one row per image, in parts, so that any number fits in memory."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tagspread.errors import TagspreadError
 from tagspread.files import atomic_file, lock_of, refuse_others
 from tagspread.predict.predictions import FIXED, Predictions, column_names
 
-DIGITS = 6  # of probabilities in text
+DIGITS = 6  # digits of probabilities in text files
 
 
 class Writer(Protocol):
     """Writes rows to an open file."""
 
     def add(self, part: Predictions) -> None:
-        """Write some rows."""
+        """Write rows."""
 
     def close(self) -> None:
-        """Write what comes last."""
+        """Finish the file."""
 
 
 class CsvWriter:
@@ -37,14 +37,14 @@ class CsvWriter:
         self._rows.writerow([*FIXED, *column_names(classes)])
 
     def add(self, part: Predictions) -> None:
-        """Write some rows; a image that could not be read has blanks for probabilities."""
+        """Write rows; the probabilities of an image that could not be read are blank."""
         lines = zip(part.images, part.tags, part.errors, part.probabilities.tolist(), strict=True)
         for image, tags, error, numbers in lines:
             cells = [""] * len(numbers) if error else [f"{p:.{DIGITS}g}" for p in numbers]
             self._rows.writerow([image, self._delimiter.join(tags), error, *cells])
 
     def close(self) -> None:
-        """Hand the file back: closing it is for whoever opened it."""
+        """Detach from the file, which the caller closes."""
         self._text.detach()
 
 
@@ -56,7 +56,7 @@ class JsonWriter:
         self._file, self._classes = file, classes
 
     def add(self, part: Predictions) -> None:
-        """Write some rows."""
+        """Write rows."""
         lines = zip(part.images, part.tags, part.errors, part.probabilities.tolist(), strict=True)
         for image, tags, error, numbers in lines:
             by_class = None if error else dict(zip(self._classes, (round(p, DIGITS) for p in numbers), strict=True))
@@ -68,7 +68,7 @@ class JsonWriter:
 
 
 class ParquetWriter:
-    """The columns of the CSV file; each part is a row group, so that memory need not hold them all."""
+    """The columns of the CSV file; each part becomes a row group, to bound the memory."""
 
     def __init__(self, file: IO[bytes], classes: tuple[str, ...], delimiter: str) -> None:
         try:
@@ -84,7 +84,7 @@ class ParquetWriter:
         self._rows = parquet.ParquetWriter(file, self._schema)
 
     def add(self, part: Predictions) -> None:
-        """Write some rows."""
+        """Write rows."""
         joined = [self._delimiter.join(tags) for tags in part.tags]
         errors = [error or None for error in part.errors]
         numbers = part.probabilities.astype("float32").T
@@ -97,7 +97,7 @@ class ParquetWriter:
         self._rows.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
 
     def close(self) -> None:
-        """Write the table of contents, which Parquet has at the end."""
+        """Write the footer of the Parquet file."""
         self._rows.close()
 
 
@@ -109,31 +109,31 @@ WRITERS: dict[str, type[CsvWriter] | type[JsonWriter] | type[ParquetWriter]] = {
 
 
 def check_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(WRITERS)) -> None:
-    """Raise if a file cannot be written, before any work is done: another kind, another's, no such folder.
+    """Raise if a file cannot be written, before work is done: unknown format, existing file, missing folder.
 
     Args:
         file: the file to write.
-        overwrite: whether one that is there may be replaced.
-        suffixes: what its name may end in; nothing stands for anything.
+        overwrite: allow replacing an existing file.
+        suffixes: allowed suffixes; empty allows any.
     """
     if suffixes and file.suffix.lower() not in suffixes:
-        raise TagspreadError(f"{file} ends in {file.suffix or 'nothing'}; these are written: {', '.join(suffixes)}.")
+        raise TagspreadError(f"{file} has no supported suffix; use one of {', '.join(suffixes)}.")
     if file.is_dir():
         raise TagspreadError(f"{file} is a folder; give a file.")
     if file.exists() and not overwrite:
         raise TagspreadError(f"{file} exists; give another name, or replace it with @overwrite.", overwrite=True)
     if not file.parent.is_dir():
-        raise TagspreadError(f"{file}: there is no folder {file.parent}.")
+        raise TagspreadError(f"{file}: the folder {file.parent} is missing; create it, or give another file.")
 
 
 @contextmanager
 def reserve_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(WRITERS)) -> Iterator[None]:
-    """Keep other processes from writing a file until it is written; raise if one is at it, or as `check_output` does.
+    """Lock a file against other processes that would write it; raise if one is, or if `check_output` does.
 
     Args:
         file: the file to write.
-        overwrite: whether one that is there may be replaced.
-        suffixes: what its name may end in; nothing stands for anything.
+        overwrite: allow replacing an existing file.
+        suffixes: allowed suffixes; empty allows any.
     """
     check_output(file, overwrite, suffixes)
     with ExitStack() as held:
@@ -149,13 +149,13 @@ def reserve_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(
 def open_table(
     file: str | Path, classes: tuple[str, ...], *, overwrite: bool = False, delimiter: str = "|"
 ) -> Iterator[Writer]:
-    """Open a table of predictions to write, of the kind that the file's name ends in.
+    """Open a table of predictions to write, in the format of the file's suffix.
 
     Args:
         file: a new file ending in ``.csv``, ``.jsonl`` or ``.parquet``.
-        classes: the tags there are.
-        overwrite: replace a file that is there.
-        delimiter: what separates tags in one cell.
+        classes: names of the tags.
+        overwrite: replace an existing file.
+        delimiter: separator between the tags in a cell.
     """
     path = Path(file)
     check_output(path, overwrite)
@@ -169,11 +169,13 @@ def open_table(
 
 
 def check_delimiter(classes: Sequence[str], delimiter: str) -> None:
-    """Raise if joined tags could not be taken apart again."""
+    """Raise if tags that are joined by the delimiter could not be split again."""
     if not delimiter:
-        raise TagspreadError("nothing separates tags in a cell, so they run together; give @delimiter.", delimiter="|")
+        raise TagspreadError(
+            "the delimiter is empty, so joined tags could not be split again; give @delimiter.", delimiter="|"
+        )
     clash = next((name for name in classes if delimiter in name), None)
     if clash is not None:
         raise TagspreadError(
-            f"the tag {clash!r} has {delimiter!r} in it, which separates tags; give another @delimiter.", delimiter=...
+            f"the tag {clash!r} contains the delimiter {delimiter!r}; give another @delimiter.", delimiter=...
         )

@@ -1,4 +1,4 @@
-"""``ts.load(run)``: a tagger that takes images and gives tags."""
+"""``ts.load(run)``: load the tagger of a run, to predict tags and calibrated probabilities of images."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from tagspread.train.scoring import score
 from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import TagNet
 
-MOST_AT_A_TIME = 256  # while a GPU processes these, the next are copied to it
+MOST_AT_A_TIME = 256  # largest batch; the next one is copied to the GPU meanwhile
 
 
 class Tagger:
     """A trained network with its class names, calibration and thresholds.
 
     Attributes:
-        classes: the tags, in the order of all columns.
-        thresholds: a tag is chosen if its probability is at least this; ``inf`` never is.
-        calibration: how logits become probabilities.
-        network: logits of uint8 images.
+        classes: names of the tags, in the order of the columns.
+        thresholds: decision threshold per class: a tag is predicted if its probability is at least this; with ``inf``
+            it never is.
+        calibration: turns logits into probabilities.
+        network: turns uint8 images into logits.
     """
 
     def __init__(self, artifact: Artifact, network: TagNet, device: torch.device) -> None:
@@ -52,20 +53,21 @@ class Tagger:
         mirror: bool = False,
         batch: int | None = None,
     ) -> Predictions:
-        """Tag images: paths, a folder, Pillow images or uint8 arrays, one or many.
+        """Predict the tags of images: paths, a folder, Pillow images or uint8 arrays, one or several.
 
         Args:
-            images: what to tag. One array holds many images (N x H x W x 3, N x 3 x H x W, or N x H x W in gray).
-            top: choose this many tags, the most probable ones, whatever the thresholds; with ``threshold`` at most
-                this many.
-            threshold: choose tags of at least this probability, one number or one per class; else the run's own.
-            mirror: average over each image and its mirror image: a little better, at twice the time.
-            batch: how many images the network sees at a time.
+            images: the images. One array holds several images (N x H x W x 3, N x 3 x H x W, or N x H x W in gray).
+            top: predict this many tags, the most probable ones, without thresholds; together with ``threshold``, at
+                most this many.
+            threshold: predict tags with at least this probability: one number, or one per class; by default the
+                run's thresholds.
+            mirror: average over each image and its mirror image: slightly more accurate, takes twice as long.
+            batch: number of images per batch.
         """
         parts = list(self.stream(images, top=top, threshold=threshold, mirror=mirror, batch=batch))
         if not parts:
-            nothing = np.empty((0, len(self.classes)))
-            return Predictions([], self.classes, nothing, nothing.astype(bool), [])
+            no_rows = np.empty((0, len(self.classes)))
+            return Predictions([], self.classes, no_rows, no_rows.astype(bool), [])
         return Predictions(
             [name for part in parts for name in part.images],
             self.classes,
@@ -83,12 +85,12 @@ class Tagger:
         mirror: bool = False,
         batch: int | None = None,
     ) -> Iterator[Predictions]:
-        """Do as :meth:`predict` does, but yield a part at a time: any number of images in little memory."""
+        """Predict like :meth:`predict`, but yield the predictions in parts, to bound the memory."""
         for option, value in (("top", top), ("batch", batch)):
             if value is not None and (not isinstance(value, Integral) or value < 1):
                 raise TagspreadError(f"{option} is {value!r}; give a whole number of at least 1.")
         if threshold is not None and np.isnan(np.asarray(threshold, np.float64)).any():
-            raise TagspreadError("threshold holds NaN, which nothing reaches; give probabilities from 0 to 1.")
+            raise TagspreadError("threshold holds NaN; give probabilities from 0 to 1.")
         if threshold is None:
             threshold = 0.0 if top is not None else self.thresholds
         for chunk, logits in self.logits(images, mirror=mirror, batch=batch):
@@ -106,25 +108,25 @@ class Tagger:
     def logits(
         self, images: ImageInput | Iterable[ImageInput], *, mirror: bool = False, batch: int | None = None
     ) -> Iterator[tuple[Chunk, np.ndarray]]:
-        """Yield chunks of images with the network's own answers; those of unreadable images mean nothing."""
+        """Yield chunks of images with the network's logits; ignore the logits of unreadable images."""
         batch = batch or min(MOST_AT_A_TIME, ImageModality(self.artifact.shape).suitable_batch(self.device))
-        asked: deque[tuple[Chunk, Tensor, torch.cuda.Event | None]] = deque()
+        pending: deque[tuple[Chunk, Tensor, torch.cuda.Event | None]] = deque()
         for chunk in read_chunks(images, self.artifact.shape, batch):
-            # budget 0: the images stay in memory and follow batch by batch, while the GPU works on those before
+            # budget 0 keeps the images in host memory; batches are copied while the GPU runs on the previous one
             store = TensorStore(chunk.images, self.device, budget=0)
             rows = np.arange(len(chunk.names))
             logits = score(self.network, store, rows, device=self.device, batch=batch, flips=mirror)
-            asked.append((chunk, *_fetch(logits)))
+            pending.append((chunk, *_fetch(logits)))
             if (
-                asked[0][2] is None or len(asked) > 1
-            ):  # a GPU gets the next chunk before this one's answers are waited for
-                yield _answered(*asked.popleft())
-        while asked:
-            yield _answered(*asked.popleft())
+                pending[0][2] is None or len(pending) > 1
+            ):  # start the next chunk on the GPU before waiting for the logits of this one
+                yield _wait(*pending.popleft())
+        while pending:
+            yield _wait(*pending.popleft())
 
 
 def _fetch(logits: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-    """Begin to copy logits to the host; return where to, and what tells when it is done."""
+    """Start copying logits to the host; return the host tensor, and the event that marks the end of the copy."""
     if not logits.is_cuda:
         return logits.cpu(), None
     host = torch.empty(logits.shape, dtype=logits.dtype, pin_memory=True)
@@ -134,17 +136,17 @@ def _fetch(logits: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
     return host, copied
 
 
-def _answered(chunk: Chunk, logits: Tensor, copied: torch.cuda.Event | None) -> tuple[Chunk, np.ndarray]:
+def _wait(chunk: Chunk, logits: Tensor, copied: torch.cuda.Event | None) -> tuple[Chunk, np.ndarray]:
     if copied is not None:
         copied.synchronize()
     return chunk, logits.numpy()
 
 
 def load(run: str | PathLike[str], device: str = "auto") -> Tagger:
-    """Return the tagger of a run; only JSON and safetensors are read, and no code of the run is executed.
+    """Load the tagger of a run. Only JSON and safetensors files are read; no code of the run is executed.
 
     Args:
-        run: the run's folder, or what ``ts.train`` returned.
+        run: the run's folder, or the run that ``ts.train`` returned.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
     """
     artifact, place = read_artifact(run), choose_device(device)
