@@ -23,8 +23,7 @@ from tagspread.core.metrics import mean_average_precision
 from tagspread.data.datasets.voc import read_voc
 from tagspread.data.images.store import open_store
 from tagspread.data.split import paper_split
-from tagspread.linear.feature_rows import DenseRows
-from tagspread.linear.heads import scores
+from tagspread.linear.heads import DenseRows, scores
 from tagspread.linear.logistic import LogisticHead
 from tagspread.linear.rounds import Settings, probe, spread
 from tagspread.methods import get_method

@@ -41,6 +41,7 @@ def test_the_runs_do_not_go_into_the_folder_of_another(there, tmp_path):
     (tmp_path / "config.json").unlink()
     (tmp_path / "cap").mkdir()
     (tmp_path / "cap" / "config.json").write_text('{"tagspread": "0.1.0"}')
+    (tmp_path / "cap" / "log.jsonl").write_text("{}\n")  # it has begun
     with pytest.raises(TagspreadError, match="cap holds another run"):
         run_demo(tmp_path, DemoSize(canvases=100, test=10, epochs=1), 0, Watcher(quiet=True))
     assert not (tmp_path / "asl").exists()

@@ -75,6 +75,7 @@ def test_the_empty_delimiter_of_a_shell_is_no_delimiter(tmp_path):
 
 def test_a_folder_with_another_run(tmp_path):
     (tmp_path / "config.json").write_text('{"tagspread": "1"}')
+    (tmp_path / "log.jsonl").write_text("{}\n")  # it has begun
     with pytest.raises(TagspreadError) as caught:
         ts.train(tmp_path, tmp_path / "t.csv", tmp_path)
     assert "resume it (resume=True), replace it (overwrite=True)" in str(caught.value)

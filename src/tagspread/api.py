@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tagspread.aliases import SettingValues
-from tagspread.data.tables.given_options import GivenOptions
+from tagspread.data.tables.options import GivenOptions
 from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 from tagspread.linear.rounds import check_method
@@ -22,9 +22,8 @@ from tagspread.run.artifact import check_resumable
 from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig, check_apply_to_mode, make_config
-from tagspread.train.loading import dataset_from_arrays, dataset_from_folder, split_off_test
+from tagspread.train.loading import dataset_from_arrays, dataset_from_folder, recorded_dataset, split_off_test
 from tagspread.train.preflight import check_loss, seeded_backbone
-from tagspread.train.record import recorded_dataset
 from tagspread.train.trainer import Run, RunOptions, choose_device, run_training
 from tagspread.vision.backbones import check_network
 

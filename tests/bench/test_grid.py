@@ -147,7 +147,7 @@ def test_a_method_takes_the_options_it_has_and_the_others_stay_as_they_are():
         ),
         ({"settings": {"method_options": {"keep_pos": 9}}}, "keep_pos is 9"),
         ({"settings": {"method_options": 3}}, "method_options"),
-        ({"settings": {"bogus": 3}}, r"no setting 'bogus'\. There are .*epochs"),
+        ({"settings": {"bogus": 3}}, r"no setting 'bogus'\. The settings are .*epochs"),
     ],
 )
 def test_bad_grids_are_refused_before_anything_is_read(changes, message):

@@ -15,7 +15,7 @@ from tagspread.export.compare import generated
 from tagspread.export.hub import FILES, export_hub
 from tagspread.predict.evaluation import evaluate
 from tagspread.run.folder import RunFolder
-from tagspread.train.gain import gain_in_words
+from tagspread.train.finalize import gain_in_words
 from tests.runs import sign_again
 
 
@@ -68,7 +68,7 @@ def test_the_card_has_the_runs_own_figures(run, tmp_path):
     assert "**Labeled images:** 40." in text
     assert "**Unlabeled images:** 20." in text
     assert "7 epochs" in text
-    assert "“match”, chosen on 20 images of the unlabeled set" in text
+    assert "“match”, chosen on 20 unlabeled images" in text
     assert "not calibrated; use them for ranking only" in text
     assert "were not evaluated one by one; rare tags" in text
     rows = re.findall(r"^\| (\d) \| ([\d.e-]+|never) \|$", text, re.M)

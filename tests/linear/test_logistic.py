@@ -7,9 +7,8 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
 from tagspread.core.losses import bce_loss
-from tagspread.linear import feature_rows as rows_module
-from tagspread.linear.feature_rows import DenseRows, SparseRows
-from tagspread.linear.heads import Part, scores
+from tagspread.linear import heads as rows_module
+from tagspread.linear.heads import DenseRows, Part, SparseRows, scores
 from tagspread.linear.logistic import LogisticHead, fit_logistic, loss_and_gradient
 from tagspread.linear.perceptron import PerceptronHead
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from tagspread.linear.feature_rows import SparseRows
+from tagspread.linear.heads import SparseRows
 from tagspread.linear.prepare import Scaling
 
 

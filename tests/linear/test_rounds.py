@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tagspread.core.thresholds import cat_targets, class_counts
-from tagspread.linear.feature_rows import DenseRows
+from tagspread.linear.heads import DenseRows
 from tagspread.linear.logistic import LogisticHead, fit_logistic
 from tagspread.linear.rounds import Settings, check_method, constant_classes, probe, spread
 from tagspread.methods import METHODS, Method, Targets, get_method

@@ -7,7 +7,7 @@ import torch
 from tagspread.core.metrics import average_precision
 from tagspread.data.split import stratified_split
 from tagspread.linear import search as search_module
-from tagspread.linear.feature_rows import DenseRows
+from tagspread.linear.heads import DenseRows
 from tagspread.linear.logistic import LogisticHead
 from tagspread.linear.perceptron import PerceptronHead
 from tagspread.linear.rounds import Settings, probe, spread

@@ -161,7 +161,7 @@ def test_arrays_are_recorded_without_their_pixels(drawn, tmp_path):
     assert split.names == [f"number {row}" for row in range(160)]
     assert [len(split.rows(part)) for part in (Part.LABELED, Part.TEST, Part.UNLABELED)] == [48, 12, 100]
     (run.path / "labels.json").unlink()
-    with pytest.raises(ts.TagspreadError, match="was started from Python with its own data; resume it there"):
+    with pytest.raises(ts.TagspreadError, match="was started from Python with arrays of images"):
         resume(run.path)
     ts.train(drawn.images, y, run.path, resume=True, **given)
     others = drawn.images.copy()

@@ -13,8 +13,8 @@ from tagspread.predict.evaluation import evaluate
 from tagspread.report.page import _title, write_report
 from tagspread.report.scored import Example
 from tagspread.run.pseudo_labels import read_pseudo_labels
-from tagspread.train import head_mode
-from tagspread.train.gain import gain_in_words
+from tagspread.train import head
+from tagspread.train.finalize import gain_in_words
 from tests.report.conftest import EVIL, file_name
 from tests.runs import sign_again
 
@@ -186,7 +186,7 @@ def test_a_head_that_left_the_unlabeled_out_shows_nothing_of_it(folder, tmp_path
         found = search_settings(*arguments, **options)
         return replace(found, settings=replace(found.settings, unlabeled_weight=0.0))
 
-    monkeypatch.setattr(head_mode, "search_settings", without_unlabeled)
+    monkeypatch.setattr(head, "search_settings", without_unlabeled)
     settings: dict[str, Any] = {"backbone": "small", "weights": "none", "image_size": 24, "mode": "head"}
     more: dict[str, Any] = {"test_labels": folder / "test.csv", "device": "cpu", "quiet": True}
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **settings, **more)

@@ -9,7 +9,7 @@ from tagspread.report.labeled import find_labeled
 from tagspread.report.page import write_report
 from tagspread.report.sentences import length, notes, sentences, tiles
 from tagspread.report.summary import summarize_run
-from tagspread.train.gain import gain_in_words
+from tagspread.train.finalize import gain_in_words
 
 
 def without_space(text):

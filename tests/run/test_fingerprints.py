@@ -13,9 +13,8 @@ import tagspread as ts
 from tagspread.data.images.store import TensorStore
 from tagspread.predict.evaluation import evaluate
 from tagspread.run.config import DataSource, RunConfig
-from tagspread.run.fingerprints import BATCH, digest_files, digest_items
 from tagspread.run.record import CHOSEN_ON, RunRecord, chosen_on_digests, chosen_on_part, count_chosen_on
-from tagspread.run.split import Part, Split
+from tagspread.run.split import BATCH, Part, Split, digest_files, digest_items
 from tests.predict.conftest import QUICK
 from tests.predict.test_commands import tagspread
 

@@ -16,7 +16,7 @@ from tagspread.run.folder import RunFolder
 from tagspread.train import trainer as session
 from tagspread.train.config import TrainConfig
 from tagspread.train.interrupts import Interrupted, StopSignal
-from tagspread.train.optim import make_optimizer, make_schedule
+from tagspread.train.student import make_optimizer, make_schedule
 from tagspread.train.trainer import RunOptions, run_training
 from tagspread.vision.backbones import build_network
 from tests.train.conftest import make_dataset
@@ -38,7 +38,7 @@ def test_overwrite_knows_a_run_from_another_program_s_folder(dataset, tiny, sile
     [
         ({"head": "ml_decoder", "start": "fitted_head"}, "fits a linear head"),
         ({"method_options": {"priors": {"eleven": 0.5}}}, "eleven"),
-        ({"loss_options": {"gamma": 1}}, "the loss 'asl' has no option 'gamma'; it has gamma_pos"),
+        ({"loss_options": {"gamma": 1}}, "the loss 'asl' has no option 'gamma'; its options are gamma_pos"),
     ],
 )
 def test_overwrite_removes_nothing_before_everything_is_checked(changes, words, dataset, tiny, silent, tmp_path):

@@ -14,7 +14,7 @@ import tagspread as ts
 from tagspread.methods import METHODS
 from tagspread.methods.base import Method, Targets
 from tagspread.train import loop
-from tagspread.train.gain import gain_in_words
+from tagspread.train.finalize import gain_in_words
 from tagspread.train.interrupts import Interrupted, StopSignal
 from tagspread.train.trainer import RunOptions, run_training
 from tagspread.vision.backbones import build_network

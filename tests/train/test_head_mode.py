@@ -159,7 +159,7 @@ def test_features_of_a_run_that_is_replaced_go_with_it(run, tmp_path, silent):
         path = tmp_path / "run"
         run_training(dataset, replace(config, seed=seed), path, RunOptions(overwrite=True), watcher=silent)
         assert len(list(path.glob("features-*.npy"))) == len(list(path.glob("features-*.rows"))) == 2
-    assert len(list(path.glob("features-*"))) == 6  # each with its note and its lock
+    assert len(list(path.glob("features-*"))) == 4  # no lock remains
 
 
 def test_a_finished_run_can_be_resumed(run, silent):

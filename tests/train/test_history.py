@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from tagspread.run.checkpoint import Checkpoint
-from tagspread.train.history import History
-from tagspread.train.stages import Stage
+from tagspread.train.experiment import Stage
+from tagspread.train.training import History
 
 WARMUP = Stage("warmup", 3, 2, 4, 0, False, 3)
 MAIN = Stage("main", 4, 5, 2, 6, True, 4)

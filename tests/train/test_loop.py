@@ -13,8 +13,8 @@ from tagspread.methods import METHODS
 from tagspread.methods.base import Method, Targets
 from tagspread.train import experiment, loop
 from tagspread.train import scoring as score_module
+from tagspread.train.experiment import plan_stages
 from tagspread.train.interrupts import Interrupted, StopSignal
-from tagspread.train.stages import plan_stages
 from tagspread.train.step import Step
 from tagspread.train.student import Student
 from tagspread.train.trainer import RunOptions, run_training
@@ -232,7 +232,7 @@ def test_best_on_test_is_named_as_what_it_is(dataset, tiny, silent, tmp_path):
     best = max(max(line["test_map_raw"], line["test_map_ema"]) for line in run.log)
     assert run.metrics["test"]["mAP"] == pytest.approx(best)
     assert "chosen on the test images" in run.metrics["warning"]
-    with pytest.raises(ValueError, match="there is no test part"):
+    with pytest.raises(ValueError, match="there is no test set"):
         run_training(
             replace(dataset, test=dataset.test[:0]), tiny(selection="test_best"), tmp_path / "x", watcher=silent
         )

@@ -13,12 +13,10 @@ from tagspread.data.images.store import TensorStore
 from tagspread.progress import epoch_line
 from tagspread.run.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
 from tagspread.train import batches as feed
-from tagspread.train.batches import training_batches
+from tagspread.train.batches import LABELED, UNLABELED, stream, training_batches
 from tagspread.train.config import PRESETS, TrainConfig, make_config
-from tagspread.train.ema import EMA
-from tagspread.train.optim import make_optimizer, make_schedule, train_mode
-from tagspread.train.sampling import LABELED, UNLABELED, stream
 from tagspread.train.scoring import resolve_precision, score
+from tagspread.train.student import EMA, make_optimizer, make_schedule, train_mode
 from tagspread.vision.augment import Views
 from tagspread.vision.backbones import build_network
 from tagspread.vision.patches import PatchNet
@@ -195,7 +193,7 @@ def test_epoch_line_without_evaluation():
         ({"ema_decay": 1.0}, "ema_decay is 1.0"),
         ({"selection": "best"}, "selection is 'best'; it must be one of 'last', 'held_out', 'test_best'"),
         ({"loss": "mse"}, "loss is 'mse'"),
-        ({"schedule_epochs": 3}, "schedule_epochs is 3 but 28 epochs"),
+        ({"schedule_epochs": 3}, r"schedule_epochs is 3, less than epochs \(28\)"),
         ({"ephocs": 3}, "there is no setting 'ephocs'. Did you mean 'epochs'"),
     ],
 )

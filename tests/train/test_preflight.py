@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from tagspread.methods import METHODS, get_method
 from tagspread.run import checkpoint
 from tagspread.train import preflight
+from tagspread.train.experiment import plan_stages
 from tagspread.train.preflight import prepare, seeded_backbone
-from tagspread.train.stages import plan_stages
 from tagspread.train.trainer import RunOptions, run_training
 from tagspread.vision import backbones
 from tagspread.vision.backbones import build_network

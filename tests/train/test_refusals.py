@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +11,9 @@ from safetensors.torch import load_file
 import tagspread as ts
 from tagspread.data.datasets.digits import digit_canvases
 from tagspread.methods import METHODS
+from tagspread.run import folder
 from tagspread.train import trainer as session
-from tagspread.train.stages import plan_stages, size_notes
+from tagspread.train.experiment import plan_stages, size_notes
 from tagspread.train.step import Step
 from tagspread.train.trainer import RunOptions, run_training
 
@@ -52,10 +52,10 @@ def test_the_output_folder_is_the_user_s(dataset, tiny, silent, tmp_path):
 
 
 def test_unwritable_folder(dataset, tiny, silent, tmp_path, monkeypatch):
-    def refuse(self, *_args, **_kwargs):
+    def refuse(_folder):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(folder, "check_writable", refuse)
     with pytest.raises(ValueError, match=r"cannot be written to .Permission denied"):
         run_training(dataset, tiny(), tmp_path / "run", watcher=silent)
 

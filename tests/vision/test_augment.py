@@ -6,7 +6,7 @@ import torch
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 
 from tagspread.errors import TagspreadError
-from tagspread.vision import geometry, randaugment
+from tagspread.vision import operations, randaugment
 from tagspread.vision.augment import OPERATIONS, Views
 
 MANY = np.arange(30_000)
@@ -131,13 +131,13 @@ def test_every_pair_of_operations_equals_pillow(first):
 
 
 def test_two_geometric_operations_are_one_resampling(monkeypatch):
-    calls, plain = [], geometry.nearest
+    calls, plain = [], operations.nearest
 
     def watched(images, inner, outer):
         calls.append(outer is not None)
         return plain(images, inner, outer)
 
-    monkeypatch.setattr(geometry, "nearest", watched)
+    monkeypatch.setattr(operations, "nearest", watched)
     turn, one = OPERATIONS.index("Rotate"), np.ones((5, 2), np.int64)
     chosen = randaugment.Choices(one * turn, one * 3, one.astype(float), np.zeros((5, 2, 2)))
     randaugment.apply(batch(5), chosen)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest
 
-from tagspread.vision.draws import check_rows, uniform
+from tagspread.vision.augment import check_rows, uniform
 
 ROWS = np.arange(20_000)
 

@@ -30,7 +30,7 @@ from tagspread.run.split import FILE as SPLIT
 from tagspread.train.compatibility import MACHINE_SETTINGS
 from tagspread.train.config import TrainConfig, chooses_options, make_config
 from tagspread.train.dataset import Dataset
-from tagspread.train.stages import network_after
+from tagspread.train.experiment import network_after
 from tagspread.train.trainer import Run, RunOptions, run_training
 
 QUALITY = tuple(f"pseudo_{figure}" for figure in ("OP", "OR", "OF1", "CP", "CR", "CF1"))

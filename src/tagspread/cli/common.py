@@ -16,7 +16,7 @@ from rich.console import Console
 from tagspread.errors import TagspreadError
 
 if TYPE_CHECKING:
-    from tagspread.data.tables.given_options import GivenOptions
+    from tagspread.data.tables.options import GivenOptions
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")]
@@ -46,7 +46,7 @@ def table_options(
     delimiter: str | None, image_column: str | None, tags_column: str | None, ignore: list[str] | None, outside: bool
 ) -> GivenOptions:
     """Return the given options for reading a table."""
-    from tagspread.data.tables.given_options import GivenOptions
+    from tagspread.data.tables.options import GivenOptions
 
     columns: str | tuple[str, ...] = "all" if ignore == ["all"] else tuple(ignore or ())
     return GivenOptions(delimiter, image_column, tags_column, ignore=columns, allow_outside=outside)

@@ -156,7 +156,7 @@ def _report(run: Run) -> None:
     from tagspread.core.bootstrap import rare_classes_warning
     from tagspread.run.artifact import read_artifact
     from tagspread.train.decision import decision_in_words
-    from tagspread.train.gain import gain_in_words
+    from tagspread.train.finalize import gain_in_words
 
     say(f"done: {run.path}")
     facts = read_artifact(run.path).facts

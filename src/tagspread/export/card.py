@@ -22,7 +22,7 @@ from tagspread.report.summary import RunSummary, summarize_run
 from tagspread.run.artifact import Artifact
 from tagspread.run.folder import RunFolder
 from tagspread.run.split import Part
-from tagspread.train.gain import gain_in_words
+from tagspread.train.finalize import gain_in_words
 
 CARD = "README.md"
 TEMPLATE = "card.md.j2"

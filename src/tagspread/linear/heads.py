@@ -1,16 +1,124 @@
-"""Heads fitted on features: the protocol that heads implement, the data they are fitted on, and their scores."""
+"""Heads fitted on features: the protocol that heads implement, the feature rows they are fitted on, and their scores.
+
+Feature matrices, dense or sparse, are read block by block, so that the solvers never copy them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-from tagspread.linear.feature_rows import Rows
-
+NUMBERS_PER_BLOCK = 2**20  # 4 MB: the second pass over a block finds it in the processor's cache
 Layers: TypeAlias = tuple[tuple[Tensor, Tensor], ...]  # (weight, bias) of each layer; the last layer outputs the scores
+
+
+class Block(Protocol):
+    """Some rows of one view."""
+
+    def times(self, weight: Tensor) -> Tensor:
+        """Return rows x outputs for a weight of outputs x features."""
+
+    def transposed_times(self, residual: Tensor) -> Tensor:
+        """Return outputs x features for a residual of rows x outputs."""
+
+
+class Rows(Protocol):
+    """Rows with ``width`` features each, in one or more ``views``."""
+
+    width: int
+    views: int
+    device: torch.device
+
+    def __len__(self) -> int: ...
+
+    def blocks(self) -> Iterator[tuple[slice, Block]]:
+        """Yield, view by view, the slice of the rows and the block that holds them."""
+
+    def take(self, rows: Tensor) -> Rows:
+        """Return the selected rows."""
+
+
+@dataclass(frozen=True)
+class DenseBlock:
+    """Some rows of a matrix."""
+
+    matrix: Tensor
+
+    def times(self, weight: Tensor) -> Tensor:
+        """Return rows x outputs."""
+        return self.matrix @ weight.T
+
+    def transposed_times(self, residual: Tensor) -> Tensor:
+        """Return outputs x features."""
+        return residual.T @ self.matrix
+
+
+class DenseRows:
+    """A tensor of rows x features or views x rows x features, on any device."""
+
+    def __init__(self, features: Tensor) -> None:
+        self.features = features if features.ndim == 3 else features[None]
+        self.views, _, self.width = self.features.shape
+        self.device = features.device
+
+    def __len__(self) -> int:
+        return self.features.shape[1]
+
+    def blocks(self) -> Iterator[tuple[slice, Block]]:
+        """Yield blocks of about ``NUMBERS_PER_BLOCK`` numbers; blocks are larger on an accelerator."""
+        numbers = NUMBERS_PER_BLOCK * (1 if self.device.type == "cpu" else 64)
+        step = max(1, numbers // max(1, self.width))
+        for view in self.features:
+            for at in range(0, len(self), step):
+                yield slice(at, at + step), DenseBlock(view[at : at + step])
+
+    def take(self, rows: Tensor) -> DenseRows:
+        """Return the selected rows."""
+        return DenseRows(self.features[:, rows.to(self.device)])
+
+
+@dataclass(frozen=True)
+class SparseBlock:
+    """Some rows of a scipy matrix."""
+
+    matrix: Any
+
+    def times(self, weight: Tensor) -> Tensor:
+        """Return rows x outputs."""
+        return torch.from_numpy(self.matrix @ weight.T.contiguous().numpy())
+
+    def transposed_times(self, residual: Tensor) -> Tensor:
+        """Return outputs x features."""
+        return torch.from_numpy(self.matrix.T @ residual.numpy()).T
+
+
+class SparseRows:
+    """A scipy CSR matrix in float32. It stays sparse, so its features cannot be centered."""
+
+    views = 1
+    device = torch.device("cpu")
+
+    def __init__(self, matrix: Any) -> None:
+        self.matrix = matrix
+        self.width = int(matrix.shape[1])
+
+    def __len__(self) -> int:
+        return int(self.matrix.shape[0])
+
+    def blocks(self) -> Iterator[tuple[slice, Block]]:
+        """Yield blocks of rows that hold about ``NUMBERS_PER_BLOCK`` numbers."""
+        per_row = max(1, self.matrix.nnz // max(1, len(self)))
+        step = max(1, NUMBERS_PER_BLOCK // (16 * per_row))  # with few numbers per row, the outputs dominate the memory
+        for at in range(0, len(self), step):
+            yield slice(at, at + step), SparseBlock(self.matrix[at : at + step])
+
+    def take(self, rows: Tensor) -> SparseRows:
+        """Return the selected rows."""
+        return SparseRows(self.matrix[rows.cpu().numpy()])
 
 
 class Part(NamedTuple):

@@ -16,8 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tagspread.linear.feature_rows import DenseRows
-from tagspread.linear.heads import Layers, Part, entry_losses, total_share
+from tagspread.linear.heads import DenseRows, Layers, Part, entry_losses, total_share
 
 COARSE = 15  # steps that are enough to tell good settings from bad ones
 

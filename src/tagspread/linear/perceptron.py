@@ -14,8 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tagspread.linear.feature_rows import Block
-from tagspread.linear.heads import Layers, Part, entry_losses, total_share
+from tagspread.linear.heads import Block, Layers, Part, entry_losses, total_share
 
 
 @dataclass(frozen=True)

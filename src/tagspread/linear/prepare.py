@@ -11,8 +11,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from tagspread.linear.feature_rows import DenseRows, Rows, SparseRows
-from tagspread.linear.heads import Layers
+from tagspread.linear.heads import DenseRows, Layers, Rows, SparseRows
 
 ROWS_AT_ONCE = 16_384
 # Uncentered features are divided by at least a tenth of their root mean square: a nearly constant feature far from 0

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from tagspread.errors import TagspreadError
-from tagspread.linear.feature_rows import Rows
-from tagspread.linear.heads import Head, Layers, Part, scores
+from tagspread.linear.heads import Head, Layers, Part, Rows, scores
 from tagspread.methods.base import Labeled, Method, SetApart, State, Targets, check_targets
 
 # functions that a method must not override to be usable with scores alone

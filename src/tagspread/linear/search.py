@@ -26,8 +26,7 @@ from torch import Tensor
 from tagspread.core.metrics import average_precision
 from tagspread.data.split import stratified_split
 from tagspread.errors import TagspreadError
-from tagspread.linear.feature_rows import Rows
-from tagspread.linear.heads import Head, Layers, scores
+from tagspread.linear.heads import Head, Layers, Rows, scores
 from tagspread.linear.rounds import Settings, probe, spread
 from tagspread.methods.base import Method
 from tagspread.methods.cap import CAP

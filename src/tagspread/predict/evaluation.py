@@ -21,15 +21,15 @@ from tagspread.core.metrics import (
     mean_average_precision_interval,
     multilabel_report,
 )
-from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.options import GivenOptions
 from tagspread.data.tables.read import options_for_run, read_table
 from tagspread.errors import Blank, TagspreadError
 from tagspread.predict.tagger import Tagger
 from tagspread.run.artifact import update_artifact
 from tagspread.run.config import RunConfig
-from tagspread.run.fingerprints import digest_files
 from tagspread.run.record import CHOSEN_ON, RunRecord, chosen_on_digests, count_chosen_on
+from tagspread.run.split import digest_files
 from tagspread.train.decision import decide_on
 from tagspread.wording import counted
 

@@ -19,14 +19,11 @@ from tagspread.aliases import Progress
 from tagspread.core.arrays import ArrayLike
 from tagspread.data.images.find import find_images
 from tagspread.data.tables.cells import VALUES
-from tagspread.data.tables.columns import SAMPLE, Columns, find_columns
-from tagspread.data.tables.delimited import check_kind, header_of, lines_of, separator_of
-from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.image_names import NameRule, Source
 from tagspread.data.tables.label_table import written_name
-from tagspread.data.tables.layouts import DELIMITERS
-from tagspread.data.tables.options import TableOptions
-from tagspread.data.tables.read import options_for_run
+from tagspread.data.tables.layouts import DELIMITERS, SAMPLE, Columns, find_columns
+from tagspread.data.tables.options import GivenOptions, TableOptions
+from tagspread.data.tables.read import check_kind, header_of, lines_of, options_for_run, separator_of
 from tagspread.errors import TagspreadError
 from tagspread.files import atomic_file
 from tagspread.predict.evaluation import own_table_options

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tagspread.data.images.find import find_images
-from tagspread.data.tables.delimited import separator_of
 from tagspread.data.tables.image_names import looks_like_image
+from tagspread.data.tables.read import separator_of
 from tagspread.errors import TagspreadError
 
 LINES = (".txt", ".lst")  # a path per line

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.options import GivenOptions
 from tagspread.data.tables.read import options_for_run, read_table
 from tagspread.errors import Blank, TagspreadError
 from tagspread.report.summary import Missing, RunSummary

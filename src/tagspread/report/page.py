@@ -12,7 +12,7 @@ from markupsafe import Markup
 from tagspread._version import __version__
 from tagspread.aliases import Progress
 from tagspread.core.bootstrap import MIN_POSITIVES
-from tagspread.data.tables.given_options import GivenOptions
+from tagspread.data.tables.options import GivenOptions
 from tagspread.errors import Both, TagspreadError
 from tagspread.files import write_text
 from tagspread.predict.tables import check_output, reserve_output

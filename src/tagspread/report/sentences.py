@@ -11,7 +11,7 @@ from tagspread.report.class_rows import ClassRow
 from tagspread.report.labeled import GIVEN
 from tagspread.report.scored import ScoredPart
 from tagspread.report.summary import RunSummary
-from tagspread.train.gain import gain_in_words
+from tagspread.train.finalize import gain_in_words
 from tagspread.wording import counted
 
 SAME = 0.005  # figures further apart than this are not the same, measured twice

@@ -14,8 +14,7 @@ from tagspread.aliases import JsonObject
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import Blank, TagspreadError
 from tagspread.run.config import RunConfig
-from tagspread.run.fingerprints import NONE, Digests, count_common
-from tagspread.run.split import Part, Split, has_split, read_split
+from tagspread.run.split import NONE, Digests, Part, Split, count_common, has_split, read_split
 
 CHOSEN_ON = "chosen_on_images"  # in labels.json: the images that thresholds and calibration were chosen on
 PARTS_CHOSEN_ON = {part.label: part for part in (Part.HELD_OUT, Part.APART)}

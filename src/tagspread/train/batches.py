@@ -1,7 +1,11 @@
-"""Training batches: the augmented views of labeled and unlabeled rows, computed on the device in chunks of steps.
+"""Training batches: sample labeled and unlabeled rows, and compute their augmented views.
 
-The views of thirty batches need hardly more kernel launches than those of one. While the device trains on one chunk,
-the next one is read from disk.
+Sampling reads an endless shuffled stream. Each pass over the rows is a new permutation, and a batch may continue into
+the next pass. All rows are therefore equally frequent, all batches are full, and the position is all that a resumed run
+needs to know.
+
+Views are computed on the device in chunks of steps: the views of thirty batches need hardly more kernel launches than
+those of one. While the device trains on one chunk, the next one is read from disk.
 """
 
 from __future__ import annotations
@@ -16,8 +20,33 @@ from tagspread.data.images.store import Store, prefetch
 from tagspread.vision.augment import Views
 from tagspread.vision.backbones import TagNet
 
+LABELED, UNLABELED = 0, 1  # stream numbers, so that streams of the same seed and size differ
 ITEMS_PER_CHUNK = 1024
 BYTES_PER_CHUNK = 2**28  # size of the finished views; computing them needs eight times this memory
+
+
+def stream(rows: np.ndarray, start: int, count: int, seed: int, which: int) -> np.ndarray:
+    """Return ``count`` rows from position ``start`` of an endless shuffled stream.
+
+    Args:
+        rows: the rows to shuffle.
+        start: number of rows that were read before.
+        count: number of rows to return.
+        seed: seed of the permutations.
+        which: ``LABELED`` or ``UNLABELED``.
+
+    >>> together = stream(np.arange(5), 0, 12, seed=0, which=UNLABELED)
+    >>> parts = [stream(np.arange(5), at, 4, seed=0, which=UNLABELED) for at in (0, 4, 8)]
+    >>> bool((np.concatenate(parts) == together).all()), sorted(together[:5].tolist())
+    (True, [0, 1, 2, 3, 4])
+    """
+    if count == 0:
+        return rows[:0]
+    size = len(rows)
+    first, last = start // size, (start + count - 1) // size
+    passes = [np.random.default_rng([seed, which, cycle]).permutation(size) for cycle in range(first, last + 1)]
+    order = np.concatenate(passes)[start - first * size :][:count]
+    return rows[order]
 
 
 def steps_per_chunk(steps: np.ndarray) -> int:

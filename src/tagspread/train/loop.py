@@ -25,10 +25,9 @@ from tagspread.core.metrics import mean_average_precision, multilabel_report
 from tagspread.errors import TagspreadError
 from tagspread.methods.base import Labeled, Targets, check_targets
 from tagspread.progress import Watcher
-from tagspread.train.batches import steps_per_chunk, training_batches
+from tagspread.train.batches import LABELED, UNLABELED, steps_per_chunk, stream, training_batches
+from tagspread.train.experiment import Stage
 from tagspread.train.interrupts import Interrupted, StopSignal
-from tagspread.train.sampling import LABELED, UNLABELED, stream
-from tagspread.train.stages import Stage
 from tagspread.train.training import Training
 from tagspread.vision.augment import Views
 

@@ -17,8 +17,7 @@ from tagspread.methods import METHODS, get_method
 from tagspread.methods.base import Labeled, Method, check_targets
 from tagspread.train.config import LOSSES, TrainConfig
 from tagspread.train.dataset import Dataset
-from tagspread.train.experiment import Experiment
-from tagspread.train.stages import plan_stages, size_notes
+from tagspread.train.experiment import Experiment, plan_stages, size_notes
 from tagspread.vision.backbones import Backbone, add_head, build_backbone
 from tagspread.vision.heads import LinearHead
 

@@ -1,7 +1,19 @@
-"""Student and teacher: the trained network, its moving average (EMA), optimizer and learning rate schedule."""
+r"""Student and teacher: the trained network, its moving average (EMA), optimizer and learning rate schedule.
+
+The teacher is an exponential moving average of the student's weights:
+
+.. math:: \bar\theta \leftarrow d_t\, \bar\theta + (1 - d_t)\, \theta, \qquad
+          d_t = \min\Big(d, \frac{1 + t}{10 + t}\Big) \text{ with warm-up, else } d
+
+With a constant d = 0.9997, 95 % of the initial weights remain after 180 steps, so on small data the average is useless.
+The warm-up lets it follow the student from the first step.
+
+The optimizer is AdamW with separate rates for backbone and head, and one learning rate cycle per stage.
+"""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -10,12 +22,86 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from tagspread.methods.base import StudentStep
 from tagspread.run.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer
-from tagspread.train.ema import EMA
-from tagspread.train.experiment import Experiment
+from tagspread.train.config import TrainConfig
+from tagspread.train.experiment import Experiment, Stage
 from tagspread.train.objective import Objective
-from tagspread.train.optim import make_optimizer, make_schedule, train_mode
-from tagspread.train.stages import Stage
 from tagspread.train.step import Step
+from tagspread.vision.backbones import TagNet
+
+
+class EMA:
+    """Exponential moving average of a network; ``model`` holds the averaged weights."""
+
+    def __init__(self, student: nn.Module, decay: float, warmup: bool = True) -> None:
+        self.model = copy.deepcopy(student).eval().requires_grad_(False)
+        self.decay, self.warmup, self.steps = decay, warmup, 0
+        self._pair_tensors(student)
+
+    def _pair_tensors(self, student: nn.Module) -> None:
+        """Pair the tensors of teacher and student once.
+
+        Floating-point tensors, including batch-norm statistics, are averaged; counters are copied.
+        """
+        teacher_state, student_state = self.model.state_dict(keep_vars=True), student.state_dict(keep_vars=True)
+        floats = [name for name, value in teacher_state.items() if value.is_floating_point()]
+        self._averaged: list[Tensor] = [teacher_state[name].detach() for name in floats]
+        self._towards: list[Tensor] = [student_state[name].detach() for name in floats]
+        self._copied = [(teacher_state[name], student_state[name]) for name in teacher_state if name not in set(floats)]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Update the average after a step of the student."""
+        decay = min(self.decay, (1 + self.steps) / (10 + self.steps)) if self.warmup else self.decay
+        torch._foreach_lerp_(self._averaged, self._towards, 1 - decay)
+        for averaged, current in self._copied:
+            averaged.copy_(current)
+        self.steps += 1
+
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Restart the average from the student's present weights."""
+        torch._foreach_copy_(self._averaged, self._towards)
+        for averaged, current in self._copied:
+            averaged.copy_(current)
+        self.steps = 0
+
+
+def make_optimizer(network: TagNet, config: TrainConfig) -> torch.optim.AdamW:
+    """Return AdamW over the parameters of backbone and head, each with its own learning rate."""
+    groups: list[dict[str, Any]] = []
+    for part, lr in (
+        (network.backbone, config.lr),
+        (network.head, config.lr if config.lr_head is None else config.lr_head),
+    ):
+        parameters = [p for p in part.parameters() if p.requires_grad]
+        # vectors are biases and weights of norm layers, for which weight decay is no regularization
+        decayed = [p for p in parameters if config.decay_all or p.ndim > 1]
+        not_decayed = [p for p in parameters if not (config.decay_all or p.ndim > 1)]
+        groups += [
+            {"params": group, "lr": lr, "weight_decay": decay}
+            for group, decay in ((decayed, config.weight_decay), (not_decayed, 0.0))
+            if group
+        ]
+    on_gpu = next(network.parameters()).is_cuda
+    return torch.optim.AdamW(groups, fused=True if on_gpu else None)
+
+
+def make_schedule(optimizer: torch.optim.Optimizer, steps: int) -> OneCycleLR:
+    """Return a one-cycle schedule over ``steps``: the rate rises in the first fifth, then falls along a cosine.
+
+    A cycle has at least ten steps; fewer steps use its beginning only.
+    """
+    peaks = [group["lr"] for group in optimizer.param_groups]
+    return OneCycleLR(optimizer, max_lr=peaks, total_steps=max(steps, 10), pct_start=0.2)
+
+
+def train_mode(network: nn.Module, batch_norm: str) -> None:
+    """Switch to training mode; with ``batch_norm="frozen"``, batch norm keeps its running statistics."""
+    network.train()
+    if batch_norm == "frozen":
+        for module in network.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
 
 
 class Student:

@@ -24,14 +24,12 @@ from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
 from tagspread.train.experiment import Experiment
 from tagspread.train.features import FeatureExtractor, full_state, on_features
-from tagspread.train.finalize import finalize
-from tagspread.train.gain import LABELED_ONLY
-from tagspread.train.head import HeadData, fit_head
-from tagspread.train.head_mode import train_head
+from tagspread.train.finalize import LABELED_ONLY, finalize
+from tagspread.train.head import HeadData, fit_head, train_head
 from tagspread.train.interrupts import Interrupted
+from tagspread.train.loading import check_same_data, split_of
 from tagspread.train.loop import train_loop
 from tagspread.train.preflight import SeededBackbone, prepare
-from tagspread.train.record import check_same_data, split_of
 from tagspread.train.training import Training
 
 ALREADY_FINISHED = "{} is already finished; nothing was changed."

@@ -1,21 +1,133 @@
-"""Training state: student, pseudo-labels and history, saved to a checkpoint and restored to resume a run."""
+"""Training state: student, pseudo-labels and history, saved to a checkpoint and restored to resume a run.
+
+The history has counters, the log with one line per epoch, and the weights of the best epoch.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from tagspread.errors import TagspreadError
 from tagspread.methods.from_file import method_file_digest
 from tagspread.run.checkpoint import Checkpoint, load_checkpoint, restore_random, save_checkpoint
 from tagspread.train.compatibility import ONLY_WITH_UNLABELED, check_compatible, settings_chosen_by_run
-from tagspread.train.experiment import Experiment
-from tagspread.train.history import History
+from tagspread.train.experiment import Experiment, Stage
 from tagspread.train.objective import Objective
 from tagspread.train.pseudo_labels import PseudoLabels
 from tagspread.train.student import Student
+
+_COUNTERS = ("epoch", "step", "read_labeled", "read_unlabeled", "label_metrics", "log")
+
+
+class History:
+    """Progress and results of a training.
+
+    Attributes:
+        stages: the stages of the run.
+        epoch: number of finished epochs.
+        step: number of finished steps in the present epoch.
+        read_labeled: number of labeled rows trained on so far.
+        read_unlabeled: number of unlabeled rows trained on so far.
+        loss_sum: sum of the present epoch's losses; on the device while the epoch runs.
+        label_metrics: metrics of the present epoch's targets, for its line in the log.
+        log: one entry per finished epoch.
+        best: weights of the best epoch so far, if ``selection`` chooses an epoch.
+    """
+
+    def __init__(self, stages: Sequence[Stage], evaluate_every: int = 1, selection: str = "last") -> None:
+        self.stages, self._evaluate_every, self._selection = tuple(stages), evaluate_every, selection
+        self.epoch = self.step = self.read_labeled = self.read_unlabeled = 0
+        self.loss_sum: Tensor | float = 0.0
+        self.label_metrics: dict[str, float] = {}
+        self.log: list[dict[str, Any]] = []
+        self.best: dict[str, Tensor] = {}
+
+    @property
+    def stage_index(self) -> int:
+        """The index of the present stage."""
+        return sum(self.epoch >= end for end in self._stage_ends())
+
+    @property
+    def stage(self) -> Stage | None:
+        """The present stage; None if training is finished."""
+        index = self.stage_index
+        return self.stages[index] if index < len(self.stages) else None
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """The number of images trained on so far, and the total of all epochs."""
+        total = sum(stage.epochs * stage.steps * stage.batch for stage in self.stages)
+        return self.read_labeled + self.read_unlabeled, total
+
+    @property
+    def is_evaluation_due(self) -> bool:
+        """Whether this epoch ends with an evaluation: every ``evaluate_every`` epochs and at the end of a stage."""
+        return self.epoch + 1 in self._stage_ends() or (self.epoch + 1) % self._evaluate_every == 0
+
+    def count_step(self, stage: Stage, loss: Tensor) -> None:
+        """Count a step of the student and add its loss."""
+        self.loss_sum = self.loss_sum + loss
+        self.step += 1
+        self.read_labeled += stage.batch_labeled
+        self.read_unlabeled += stage.batch_unlabeled
+
+    def end_epoch(self, stage: Stage, metrics: dict[str, float], networks: Mapping[str, nn.Module]) -> None:
+        """Add an entry to the log, and keep the weights if they are the best so far.
+
+        Args:
+            stage: the stage of the epoch.
+            metrics: metrics of the epoch; those of the targets are appended.
+            networks: student (``raw``) and teacher (``ema``).
+        """
+        self.log.append({"epoch": self.epoch, "stage": stage.name, **metrics, **self.label_metrics})
+        self._keep_best(networks)
+        self.label_metrics, self.loss_sum, self.step = {}, 0.0, 0
+        self.epoch += 1
+
+    def count_flips(self, total: int) -> int:
+        """Return the number of target changes since the last log entry, given their total so far."""
+        return total - sum(int(line.get("flips", 0)) for line in self.log)
+
+    def _keep_best(self, networks: Mapping[str, nn.Module]) -> None:
+        part = {"held_out": "held_out", "test_best": "test"}.get(self._selection)
+        if part is None:
+            return
+        for name, network in networks.items():
+            earlier = [line["best"] for line in self.log if "best" in line]
+            value = self.log[-1].get(f"{part}_map_{name}", math.nan)
+            if value > max(earlier, default=-1.0):
+                self.log[-1] |= {"best": value, "best_is": name}
+                self.best = {key: tensor.detach().cpu().clone() for key, tensor in network.state_dict().items()}
+
+    def _stage_ends(self) -> list[int]:
+        return list(itertools.accumulate(stage.epochs for stage in self.stages))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors to save in a checkpoint."""
+        return {f"best.{name}": value for name, value in self.best.items()}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the plain values to save in a checkpoint."""
+        return {name: getattr(self, name) for name in _COUNTERS} | {"loss_sum": float(self.loss_sum)}
+
+    def restore(self, saved: Checkpoint) -> None:
+        """Restore the history from a checkpoint."""
+        for name, value in saved.facts["history"].items():
+            setattr(self, name, value)
+        self.best = saved.under("best")
+
+    def start_after(self, saved: Checkpoint) -> None:
+        """Continue from the end of another run's warm-up."""
+        self.log, self.best = saved.facts["history"]["log"], saved.under("best")
+        self.epoch, self.read_labeled = saved.facts["history"]["epoch"], saved.facts["history"]["read_labeled"]
 
 
 class Training:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tagspread.vision import color, geometry
+from tagspread.vision import operations
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -123,7 +123,7 @@ def apply(images: Tensor, choices: Choices) -> Tensor:
     # a geometric operation followed by a nearest-pixel operation: do both in one resampling
     joined = moving[:, 0] & nearest[:, 1]
     matrices = [_matrices(operation[:, slot], values[:, slot], height, width) for slot in range(SLOTS)]
-    outer = np.where(joined[:, None], matrices[1], geometry.translation(0, 0))
+    outer = np.where(joined[:, None], matrices[1], operations.translation(0, 0))
     operation[joined, 1] = -1
     for slot in range(SLOTS):
         at = np.floor(choices.at[:, slot] * (width, height))
@@ -147,16 +147,16 @@ def apply(images: Tensor, choices: Choices) -> Tensor:
 
 def _matrices(operation: Integers, values: Floats, height: int, width: int) -> Integers:
     """Return the B x 6 matrices of the nearest-pixel operations; the identity for all others."""
-    made = np.tile(geometry.translation(0, 0), (len(operation), 1))
+    made = np.tile(operations.translation(0, 0), (len(operation), 1))
     for name in NEAREST:
         for k in np.flatnonzero(operation == OPERATIONS.index(name)):
             value = float(values[k])
             if name == "Rotate":
-                made[k] = geometry.rotation(value, height, width)
+                made[k] = operations.rotation(value, height, width)
             elif name == "TranslateX":
-                made[k] = geometry.translation(value * width, 0)
+                made[k] = operations.translation(value * width, 0)
             else:
-                made[k] = geometry.translation(0, value * height)
+                made[k] = operations.translation(0, value * height)
     return made
 
 
@@ -164,11 +164,11 @@ Apply = Callable[[Tensor, Tensor, bool], Tensor]  # images, their rows of the ta
 
 
 def _nearest(images: Tensor, table: Tensor, joined: bool) -> Tensor:
-    return geometry.nearest(images, table[:, INNER].to(torch.int64), _outer(table, joined))
+    return operations.nearest(images, table[:, INNER].to(torch.int64), _outer(table, joined))
 
 
 def _shear(images: Tensor, table: Tensor, joined: bool) -> Tensor:
-    return geometry.shear(images, table[:, VALUE], table[:, HORIZONTAL] > 0, _outer(table, joined))
+    return operations.shear(images, table[:, VALUE], table[:, HORIZONTAL] > 0, _outer(table, joined))
 
 
 def _outer(table: Tensor, joined: bool) -> Tensor | None:
@@ -178,7 +178,7 @@ def _outer(table: Tensor, joined: bool) -> Tensor | None:
 def _cutout(images: Tensor, table: Tensor, _: bool) -> Tensor:
     side, x, y = table[:, VALUE : Y + 1].to(torch.int64).unbind(1)
     fill = torch.stack([torch.full_like(side, level) for level in CUTOUT_FILL[: images.shape[1]]], dim=1)
-    return color.cut_square(images, x, y, side, fill.to(torch.uint8))
+    return operations.cut_square(images, x, y, side, fill.to(torch.uint8))
 
 
 def _plain(function: Callable[[Tensor], Tensor]) -> Apply:
@@ -190,21 +190,21 @@ def _with_value(function: Callable[[Tensor, Tensor], Tensor]) -> Apply:
 
 
 FUNCTIONS: dict[str, Apply] = {
-    "Invert": _plain(color.invert),
+    "Invert": _plain(operations.invert),
     "Cutout": _cutout,
-    "Sharpness": _with_value(color.sharpness),
-    "AutoContrast": _plain(color.autocontrast),
-    "Posterize": _with_value(color.posterize),
+    "Sharpness": _with_value(operations.sharpness),
+    "AutoContrast": _plain(operations.autocontrast),
+    "Posterize": _with_value(operations.posterize),
     "ShearX": _shear,
     "TranslateX": _nearest,
     "TranslateY": _nearest,
     "ShearY": _shear,
     "Rotate": _nearest,
-    "Equalize": _plain(color.equalize),
-    "Contrast": _with_value(color.contrast),
-    "Color": _with_value(color.color),
-    "Solarize": _with_value(color.solarize),
-    "Brightness": _with_value(color.brightness),
+    "Equalize": _plain(operations.equalize),
+    "Contrast": _with_value(operations.contrast),
+    "Color": _with_value(operations.color),
+    "Solarize": _with_value(operations.solarize),
+    "Brightness": _with_value(operations.brightness),
 }
 GROUPS = list(dict.fromkeys(FUNCTIONS.values()))  # operations with the same function are one group
 GROUP_OF = [GROUPS.index(FUNCTIONS[name]) for name in OPERATIONS]

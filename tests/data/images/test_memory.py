@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from tagspread.data.images import memory
-from tagspread.data.images.memory import usable_memory
+from tagspread.data.images import store
+from tagspread.data.images.store import usable_memory
 
 CPU = torch.device("cpu")
 VERSION_2 = ("memory.max", "memory.current", "inactive_file")
@@ -12,8 +12,8 @@ VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_f
 @pytest.fixture
 def system(tmp_path, monkeypatch):
     """Create a machine with 1,000 kB free; ``limit`` writes its control groups."""
-    monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(store, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(store, "CGROUPS", tmp_path / "cgroup")
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "cgroup").mkdir()
     (tmp_path / "proc" / "meminfo").write_text("MemTotal:  9000 kB\nMemAvailable:    1000 kB\n")

@@ -1,6 +1,6 @@
 import pytest
 
-from tagspread.data.tables.given_options import GivenOptions
+from tagspread.data.tables.options import GivenOptions
 from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 

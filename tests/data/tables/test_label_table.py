@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tagspread.data.tables.image_names import Paths, PathsWriter
 from tagspread.data.tables.label_table import LabelTable
-from tagspread.data.tables.paths import Paths, PathsWriter
 from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 
@@ -88,7 +88,7 @@ def test_repeated_names(names):
 
 
 def test_equal_hashes_are_not_equal_names(monkeypatch):
-    monkeypatch.setattr("tagspread.data.tables.paths.hash", lambda _: 7, raising=False)
+    monkeypatch.setattr("tagspread.data.tables.image_names.hash", lambda _: 7, raising=False)
     writer = PathsWriter()
     for name in ("a", "b", "c"):
         writer.add(name)

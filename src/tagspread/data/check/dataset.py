@@ -12,8 +12,8 @@ from tagspread.aliases import Progress
 from tagspread.data.check.images import Inventory, check_copies, check_files, take_inventory
 from tagspread.data.check.labels import check_labels, class_facts
 from tagspread.data.check.report import CheckReport, Finding, render
-from tagspread.data.tables.given_options import GivenOptions
 from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.options import GivenOptions
 from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 from tagspread.progress import Watcher

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tagspread.data.tables.cells import text, text_or_list
-from tagspread.data.tables.columns import SAMPLE, Columns, find_columns
 from tagspread.data.tables.image_names import Source
-from tagspread.data.tables.layouts import Labels, collect_labels
+from tagspread.data.tables.layouts import SAMPLE, Columns, Labels, collect_labels, find_columns
 from tagspread.data.tables.options import TableOptions
 from tagspread.errors import TagspreadError
 from tagspread.wording import counted

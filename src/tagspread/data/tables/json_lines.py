@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tagspread.data.tables.cells import text, text_or_list
-from tagspread.data.tables.columns import SAMPLE, find_columns
 from tagspread.data.tables.image_names import Source
 from tagspread.data.tables.label_table import LabelTable
-from tagspread.data.tables.layouts import collect_labels
+from tagspread.data.tables.layouts import SAMPLE, collect_labels, find_columns
 from tagspread.data.tables.options import TableOptions
 from tagspread.errors import TagspreadError
 

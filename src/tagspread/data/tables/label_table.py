@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagspread.data.tables.columns import TAG_COLUMNS
 from tagspread.data.tables.frame import import_pandas, labels_of_frame
-from tagspread.data.tables.image_names import Source
+from tagspread.data.tables.image_names import Paths, Source
+from tagspread.data.tables.layouts import TAG_COLUMNS
 from tagspread.data.tables.options import TableOptions
-from tagspread.data.tables.paths import Paths
 from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.files import atomic_text
 

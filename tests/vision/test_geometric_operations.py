@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tagspread.vision import geometry
+from tagspread.vision import operations
 
 SIZES = [(1, 1), (8, 8), (17, 23), (32, 32), (40, 31), (65, 96)]
 GRAY = {1: 128, 3: (128, 128, 128)}
@@ -56,7 +56,7 @@ def stack(matrices):
 def test_rotation_equals_pillow(height, width, make, channels):
     angles = [*np.linspace(0, 30, 10)[1:], -12.3, 44.9, 77.7, 123.4, 359.0]
     images = make(height, width, len(angles), channels)
-    found = geometry.nearest(torch.from_numpy(images), stack([geometry.rotation(a, height, width) for a in angles]))
+    found = operations.nearest(torch.from_numpy(images), stack([operations.rotation(a, height, width) for a in angles]))
     np.testing.assert_array_equal(found.numpy(), on_each(images, map(rotate, angles)))
 
 
@@ -65,7 +65,7 @@ def test_translation_equals_pillow(height, width):
     shares = [s * k for s in (-1, 1) for k in np.linspace(0, 150 / 331, 10)] + [0.5, -0.5, 1.2, -1.2]
     moves = [(s * width, 0.0) for s in shares] + [(0.0, s * height) for s in shares] + [(0.5, 0.0), (-0.5, 0.0)]
     images = noise(height, width, len(moves), 1)
-    found = geometry.nearest(torch.from_numpy(images), stack([geometry.translation(*move) for move in moves]))
+    found = operations.nearest(torch.from_numpy(images), stack([operations.translation(*move) for move in moves]))
     nearest = Image.Resampling.NEAREST
     expected = on_each(images, [affine((1, 0, dx, 0, 1, dy), nearest) for dx, dy in moves])
     np.testing.assert_array_equal(found.numpy(), expected)
@@ -81,7 +81,7 @@ def test_shear_equals_pillow(height, width, make, channels):
     # in float64: rounding the amount to float32 would change some pixels
     amount = torch.tensor([case[0] for case in cases], dtype=torch.float64)
     horizontal = torch.tensor([case[1] for case in cases])
-    found = geometry.shear(torch.from_numpy(images), amount, horizontal)
+    found = operations.shear(torch.from_numpy(images), amount, horizontal)
     bicubic = Image.Resampling.BICUBIC
     changes = [affine((1, v, 0, 0, 1, 0) if flat else (1, 0, 0, v, 1, 0), bicubic) for v, flat in cases]
     np.testing.assert_array_equal(found.numpy(), on_each(images, changes))
@@ -91,7 +91,7 @@ def random_matrices(rng, count, height, width):
     made = []
     for _ in range(count):
         angle, dx, dy = rng.uniform(-30, 30), rng.uniform(-0.5, 0.5) * width, rng.uniform(-0.5, 0.5) * height
-        made.append(geometry.rotation(angle, height, width) if rng.random() < 0.5 else geometry.translation(dx, dy))
+        made.append(operations.rotation(angle, height, width) if rng.random() < 0.5 else operations.translation(dx, dy))
     return stack(made)
 
 
@@ -101,33 +101,33 @@ def test_two_at_once_equal_one_after_the_other(height, width):
     images = torch.from_numpy(noise(height, width, count))
     inner, outer = (random_matrices(rng, count, height, width) for _ in range(2))
     amount, horizontal = torch.from_numpy(rng.uniform(-0.3, 0.3, count)), torch.from_numpy(rng.random(count) < 0.5)
-    one_by_one = geometry.nearest(geometry.nearest(images, inner), outer)
-    assert torch.equal(geometry.nearest(images, inner, outer), one_by_one)
-    one_by_one = geometry.nearest(geometry.shear(images, amount, horizontal), outer)
-    assert torch.equal(geometry.shear(images, amount, horizontal, outer), one_by_one)
+    one_by_one = operations.nearest(operations.nearest(images, inner), outer)
+    assert torch.equal(operations.nearest(images, inner, outer), one_by_one)
+    one_by_one = operations.nearest(operations.shear(images, amount, horizontal), outer)
+    assert torch.equal(operations.shear(images, amount, horizontal, outer), one_by_one)
 
 
 def test_wide_images_need_more_than_32_bits():
     pixels = noise(2, 40_000, 1, 1)
-    matrix = stack([geometry.translation(30_000.0, 0.0)])
-    found = geometry.nearest(torch.from_numpy(pixels), matrix).numpy()
+    matrix = stack([operations.translation(30_000.0, 0.0)])
+    found = operations.nearest(torch.from_numpy(pixels), matrix).numpy()
     np.testing.assert_array_equal(found[..., :10_000], pixels[..., 30_000:])
-    assert (found[..., 10_000:] == geometry.FILL).all()
+    assert (found[..., 10_000:] == operations.FILL).all()
 
 
 def test_layouts_and_input_left_alone():
     images = torch.from_numpy(noise(12, 14, 4)).contiguous(memory_format=torch.channels_last)
-    before, matrix = images.clone(), stack([geometry.rotation(20, 12, 14)] * 4)
+    before, matrix = images.clone(), stack([operations.rotation(20, 12, 14)] * 4)
     amount, horizontal = torch.full((4,), 0.2, dtype=torch.float64), torch.tensor([True, False, True, False])
     plain = images.contiguous()
-    assert torch.equal(geometry.nearest(images, matrix), geometry.nearest(plain, matrix))
-    assert torch.equal(geometry.shear(images, amount, horizontal), geometry.shear(plain, amount, horizontal))
+    assert torch.equal(operations.nearest(images, matrix), operations.nearest(plain, matrix))
+    assert torch.equal(operations.shear(images, amount, horizontal), operations.shear(plain, amount, horizontal))
     assert torch.equal(images, before)
 
 
 def test_nothing_and_a_quarter_turn():
-    assert geometry.rotation(0, 5, 7).tolist()[:2] == [geometry.ONE, 0]
-    assert geometry.translation(0, 0).tolist() == [geometry.ONE, 0, 0, 0, geometry.ONE, 0]
-    quarter = geometry.rotation(math.degrees(math.pi / 2), 4, 4)
+    assert operations.rotation(0, 5, 7).tolist()[:2] == [operations.ONE, 0]
+    assert operations.translation(0, 0).tolist() == [operations.ONE, 0, 0, 0, operations.ONE, 0]
+    quarter = operations.rotation(math.degrees(math.pi / 2), 4, 4)
     pixels = torch.arange(16, dtype=torch.uint8).view(1, 1, 4, 4)
-    assert torch.equal(geometry.nearest(pixels, stack([quarter])), pixels.rot90(1, (2, 3)))
+    assert torch.equal(operations.nearest(pixels, stack([quarter])), pixels.rot90(1, (2, 3)))

@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
-from tagspread.vision import color
+from tagspread.vision import operations
 
 FACTORS = [0.1, 0.28, 0.37, 0.5, 0.73, 0.91, 1.0, 1.09, 1.18, 1.27, 1.54, 1.72, 1.9, 0.0, 3.3]
 
@@ -56,15 +56,15 @@ def check(function, change, parameters, channels):
 @pytest.mark.parametrize(
     ("function", "change", "parameters"),
     [
-        (color.invert, ImageOps.invert, []),
-        (color.autocontrast, ImageOps.autocontrast, []),
-        (color.equalize, ImageOps.equalize, []),
-        (color.solarize, ImageOps.solarize, np.linspace(256, 0, 10).tolist()),
-        (color.posterize, lambda image, bits: ImageOps.posterize(image, int(bits)), [1, 2, 3, 4, 5, 6, 7, 8]),
-        (color.brightness, lambda image, factor: ImageEnhance.Brightness(image).enhance(factor), FACTORS),
-        (color.contrast, lambda image, factor: ImageEnhance.Contrast(image).enhance(factor), FACTORS),
-        (color.color, lambda image, factor: ImageEnhance.Color(image).enhance(factor), FACTORS),
-        (color.sharpness, lambda image, factor: ImageEnhance.Sharpness(image).enhance(factor), FACTORS),
+        (operations.invert, ImageOps.invert, []),
+        (operations.autocontrast, ImageOps.autocontrast, []),
+        (operations.equalize, ImageOps.equalize, []),
+        (operations.solarize, ImageOps.solarize, np.linspace(256, 0, 10).tolist()),
+        (operations.posterize, lambda image, bits: ImageOps.posterize(image, int(bits)), [1, 2, 3, 4, 5, 6, 7, 8]),
+        (operations.brightness, lambda image, factor: ImageEnhance.Brightness(image).enhance(factor), FACTORS),
+        (operations.contrast, lambda image, factor: ImageEnhance.Contrast(image).enhance(factor), FACTORS),
+        (operations.color, lambda image, factor: ImageEnhance.Color(image).enhance(factor), FACTORS),
+        (operations.sharpness, lambda image, factor: ImageEnhance.Sharpness(image).enhance(factor), FACTORS),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -79,16 +79,16 @@ def test_equalize_many_histograms():
     for k in range(200):
         weights = rng.random(256) ** rng.uniform(0.5, 40)
         images[k] = rng.choice(256, (3, 30, 30), p=weights / weights.sum())
-    found = color.equalize(torch.from_numpy(images)).numpy()
+    found = operations.equalize(torch.from_numpy(images)).numpy()
     np.testing.assert_array_equal(found, np.stack([array_of(ImageOps.equalize(image_of(p))) for p in images]))
-    found = color.autocontrast(torch.from_numpy(images)).numpy()
+    found = operations.autocontrast(torch.from_numpy(images)).numpy()
     np.testing.assert_array_equal(found, np.stack([array_of(ImageOps.autocontrast(image_of(p))) for p in images]))
 
 
 def test_autocontrast_of_every_range():
     ranges = [(low, high) for low in range(0, 256, 3) for high in range(low, 256, 5)]
     images = np.stack([np.linspace(*ends, 256).round() for ends in ranges]).astype(np.uint8).reshape(-1, 1, 16, 16)
-    found = color.autocontrast(torch.from_numpy(images)).numpy()
+    found = operations.autocontrast(torch.from_numpy(images)).numpy()
     np.testing.assert_array_equal(found, np.stack([array_of(ImageOps.autocontrast(image_of(p))) for p in images]))
 
 
@@ -103,6 +103,6 @@ def test_cut_square_by_hand():
         square = expected[k, :, max(top, 0) : max(top + side[k], 0), max(left, 0) : max(left + side[k], 0)]
         square[:] = fill[k][:, None, None]
     given = torch.from_numpy(images)
-    found = color.cut_square(given, *map(torch.from_numpy, (x, y, side, fill)))
+    found = operations.cut_square(given, *map(torch.from_numpy, (x, y, side, fill)))
     np.testing.assert_array_equal(found.numpy(), expected)
     assert found is not given
