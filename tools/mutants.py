@@ -83,27 +83,22 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
     def walk(node: ast.AST) -> Iterator[tuple[int, tuple[int, int], str]]:
         if isinstance(node, ast.Raise | ast.JoinedStr | ast.Import | ast.ImportFrom):
             return
+        found: tuple[int, int] | None = None
+        new = ""
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
-            symbol = {new: old for old, new in (("<", "<="), (">", ">="), ("==", "!="))}
-            symbol |= {old: new for new, old in symbol.items()}
-            new = COMPARISONS[type(node.ops[0])]
-            if found := between(node.left, node.comparators[0], symbol[new]):
-                yield node.lineno, found, new
-        if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-            if found := between(node.left, node.right, SYMBOLS[type(node.op)]):
-                yield node.lineno, found, OPERATORS[type(node.op)]
-        if isinstance(node, ast.BoolOp):
+            old, new = COMPARISONS[type(node.ops[0])]
+            found = between(node.left, node.comparators[0], old)
+        elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+            old, new = OPERATORS[type(node.op)]
+            found = between(node.left, node.right, old)
+        elif isinstance(node, ast.BoolOp):
             old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
-            if found := between(node.values[0], node.values[1], old):
-                yield node.lineno, found, new
-        if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
-            start = place(node.lineno, node.col_offset)
-            end = place(node.end_lineno or 0, node.end_col_offset or 0)
-            yield (
-                node.lineno,
-                (start, end),
-                str(not node.value) if isinstance(node.value, bool) else f"{node.value + 1}",
-            )
+            found = between(node.values[0], node.values[1], old)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+            new = str(not node.value) if isinstance(node.value, bool) else str(node.value + 1)
+            found = place(node.lineno, node.col_offset), place(node.end_lineno or 0, node.end_col_offset or 0)
+        if found is not None:
+            yield node.lineno, found, new
         for name, child in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list"):
                 continue
@@ -111,8 +106,8 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
                 if isinstance(item, ast.AST):
                     yield from walk(item)
 
-    for line, (start, end), new in walk(ast.parse(text)):
-        yield Mutant(file, line, start, end, new)
+    for number, (start, end), new in walk(ast.parse(text)):
+        yield Mutant(file, number, start, end, new)
 
 
 def is_noticed(mutant: Mutant, whole: bool) -> tuple[bool, str]:
