@@ -97,7 +97,7 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
             new = str(not node.value) if isinstance(node.value, bool) else str(node.value + 1)
             found = place(node.lineno, node.col_offset), place(node.end_lineno or 0, node.end_col_offset or 0)
-        if found is not None:
+        if found is not None and isinstance(node, ast.expr):
             yield node.lineno, found, new
         for name, child in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list"):
