@@ -91,7 +91,7 @@ def test_damaged_files_are_named(copied, name, text, words):
 def test_other_folders_are_refused(tmp_path):
     with pytest.raises(ts.TagspreadError, match="not a run folder"):
         summarize_run(tmp_path)
-    with pytest.raises(ts.TagspreadError, match="no folder"):
+    with pytest.raises(ts.TagspreadError, match="does not exist"):
         summarize_run(tmp_path / "nowhere")
 
 
