@@ -108,5 +108,7 @@ def test_the_threshold_stands_at_its_probability():
     bar = next(tree.iter("rect"))
     assert np.isclose(float(cut.get("x1")), float(bar.get("x")), atol=1)
     assert not [
-        g for g in parsed(histogram("w", [Group("a", np.array([0.5]))], None)).iter("g") if g.get("class") == "threshold"
+        g
+        for g in parsed(histogram("w", [Group("a", np.array([0.5]))], None)).iter("g")
+        if g.get("class") == "threshold"
     ]

@@ -79,7 +79,7 @@ def test_changed_and_missing_files_are_refused(copy):
     (path / "ema.safetensors").write_bytes(b"")
     refused(path, "is not the file that training wrote")
     (path / "ema.safetensors").unlink()
-    refused(path, "has no ema.safetensors, the weights that")
+    refused(path, "has no ema.safetensors, the weights listed")
     refused(copy(sha256={}), "is not the file that training wrote")
     refused(copy(sha256=3), "is not the file that training wrote")
     broken = copy()
@@ -183,7 +183,7 @@ def test_another_network_is_refused(copy, tmp_path):
     facts = json.loads((path / "labels.json").read_text())
     facts["sha256"] = {"ema.safetensors": file_digest(path / "ema.safetensors")}
     (path / "labels.json").write_text(json.dumps(facts))
-    refused(path, "such as 'extra'")
+    refused(path, "'extra' differs or is missing")
 
 
 def test_nothing_outside_the_run_is_read(copy, tmp_path):

@@ -29,7 +29,7 @@ def other_weights(run):
 
 
 WRONG = {
-    "no weights": (lambda run: (run / "ema.safetensors").unlink(), "has no ema.safetensors, the weights that"),
+    "no weights": (lambda run: (run / "ema.safetensors").unlink(), "has no ema.safetensors, the weights listed"),
     "no labels.json": (
         lambda run: (run / "labels.json").unlink(),
         "has no labels.json, though its training",

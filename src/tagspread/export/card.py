@@ -17,7 +17,7 @@ from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
 from tagspread.files import write_text
 from tagspread.methods import METHODS
-from tagspread.report.sentences import percent, length, setting
+from tagspread.report.sentences import length, percent, setting
 from tagspread.report.summary import RunSummary, summarize_run
 from tagspread.run.artifact import Artifact
 from tagspread.run.folder import RunFolder

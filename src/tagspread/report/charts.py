@@ -189,10 +189,10 @@ def class_histogram(summary: RunSummary, scored: ScoredPart | None, row: ClassRo
 def reliability_charts(summary: RunSummary, scored: ScoredPart | None) -> list[TitledChart]:
     """Return reliability diagrams: on the evaluated images, and before and after calibration where it was fitted."""
     charts = []
-    if scored is not None and scored.part.fair:
+    if scored is not None and scored.part.unseen:
         caption = (
-            f"On the {scored.evaluation.images:,} {scored.part.words}, all tags together. Mean calibration error: "
-            f"{percent(scored.reliability.error)} points."
+            f"On the {scored.evaluation.images:,} {scored.part.description}, all tags together. Calibration error: "
+            f"{percent(scored.reliability.error)} points on average."
         )
         curves = [("observed", "one", "circle", scored.reliability)]
         charts.append(_reliability_diagram("Reliability diagram", curves, caption))
@@ -200,8 +200,8 @@ def reliability_charts(summary: RunSummary, scored: ScoredPart | None) -> list[T
     if stored := facts.get("reliability"):
         before, after = (_read_reliability(stored[when]) for when in ("before", "after"))
         caption = (
-            f"On {facts.get('fitted_on')}, with cross-fitting: the calibration of each image is fitted on other images. "
-            f"Mean calibration error: {percent(before.error)} points before, {percent(after.error)} after."
+            f"On {facts.get('fitted_on')}, with cross-fitting: each image is calibrated by a fit on other images. "
+            f"Calibration error: {percent(before.error)} points on average before, {percent(after.error)} after."
         )
         curves = [("before", "two", "diamond", before), ("after", "one", "circle", after)]
         charts.append(_reliability_diagram("Before and after calibration", curves, caption))

@@ -87,7 +87,7 @@ def class_rows(summary: RunSummary, trained_y: np.ndarray | None, scored: Scored
                 else float((unlabeled.positives[k] + unlabeled.ignored[k]) / unlabeled.size),
                 flips=None if unlabeled is None else float(100 * unlabeled.flips[k] / unlabeled.size),
                 threshold=threshold if math.isfinite(threshold) else None,
-                metrics=scored.evaluation.classes[k] if scored is not None and scored.part.fair else None,
+                metrics=scored.evaluation.classes[k] if scored is not None and scored.part.unseen else None,
             )
         )
     return rows

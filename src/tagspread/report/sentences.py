@@ -1,4 +1,4 @@
-"""Text of the report: summary sentences, headline metrics (tiles) and warnings, written for readers new to the field."""
+"""Text of the report: summary sentences, headline metrics (tiles) and warnings, for readers new to the field."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def tiles(summary: RunSummary, scored: ScoredPart | None, trained: int | None) -
     if value is not None:
         remark = f"mean average precision on {images}"
         metrics.append(Tile(percent(value), "mAP", remark + (f"; {_interval(*interval)}" if interval else "")))
-    if scored is not None and scored.part.fair:
+    if scored is not None and scored.part.unseen:
         shares = scored.evaluation.decisions
         metrics.append(Tile(f"{percent(shares['OP'], 0)}\u00a0%", "precision", "of the predicted tags are correct"))
         metrics.append(Tile(f"{percent(shares['OR'], 0)}\u00a0%", "recall", "of the true tags are predicted"))
@@ -96,23 +96,23 @@ def tiles(summary: RunSummary, scored: ScoredPart | None, trained: int | None) -
 
 
 def sentences(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[str]:
-    """Return the sentences of the summary: mAP, precision and recall, best and worst tags, gain from unlabeled images."""
+    """Return the summary in sentences: mAP, precision, recall, best and worst tags, gain from unlabeled images."""
     results = []
     value, interval, images = _map(summary, scored)
     if value is not None:
         chance = ""
-        if scored is not None and scored.part.fair:
-            frequencies = [metrics.positives / metrics.known for metrics in scored.evaluation.classes if metrics.positives]
+        if scored is not None and scored.part.unseen:
+            frequencies = [
+                metrics.positives / metrics.known for metrics in scored.evaluation.classes if metrics.positives
+            ]
             chance = f" Random guessing would reach about {percent(float(np.mean(frequencies)))}."
         bounds = f" ({_interval(*interval)})" if interval else ""
-        results.append(
-            f"On {images}, the mean average precision (mAP) is {percent(value)} out of 100{bounds}.{chance}"
-        )
-    if scored is not None and scored.part.fair:
+        results.append(f"On {images}, the mean average precision (mAP) is {percent(value)} out of 100{bounds}.{chance}")
+    if scored is not None and scored.part.unseen:
         shares = scored.evaluation.decisions
         results.append(
-            f"At the decision thresholds, {percent(shares['OP'], 0)} of 100 predicted tags are correct (precision), and "
-            f"{percent(shares['OR'], 0)} of 100 true tags are predicted (recall)."
+            f"At the decision thresholds, {percent(shares['OP'], 0)} of 100 predicted tags are correct (precision), "
+            f"and {percent(shares['OR'], 0)} of 100 true tags are predicted (recall)."
         )
     results += _extremes(rows)
     if {"difference", "left_out"} & set(summary.metrics.get("gain", {})):
@@ -122,10 +122,10 @@ def sentences(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[Cla
 
 def _map(summary: RunSummary, scored: ScoredPart | None) -> tuple[float | None, tuple[float, float] | None, str]:
     """Return the mAP, its interval and a description of the images; measured for this report, or else by training."""
-    if scored is not None and scored.part.fair:
+    if scored is not None and scored.part.unseen:
         metrics = scored.evaluation
         bounds = None if metrics.map_low is None or metrics.map_high is None else (metrics.map_low, metrics.map_high)
-        return metrics.map, bounds, f"{metrics.images:,} {scored.part.words}"
+        return metrics.map, bounds, f"{metrics.images:,} {scored.part.description}"
     for part, images in (("test", "test images"), ("held_out", "held-out images")):
         if (stored := summary.metrics.get(part)) and stored.get("mAP") is not None:
             bounds = stored.get("interval_90")
@@ -141,7 +141,7 @@ def _interval(low: float, high: float) -> str:
 def _extremes(rows: Sequence[ClassRow]) -> list[str]:
     """Name the tags with the highest and the lowest average precision, unless there are few tags or all are equal."""
     ranked = sorted(
-        ((row.measured.ap, row.name) for row in rows if row.measured is not None and row.measured.ap is not None),
+        ((row.metrics.ap, row.name) for row in rows if row.metrics is not None and row.metrics.ap is not None),
         key=lambda pair: -pair[0],
     )
     if len(ranked) < 2 * 2 or percent(ranked[0][0]) == percent(ranked[-1][0]):
@@ -180,8 +180,8 @@ def notes(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[ClassRo
         warnings += _image_notes(summary, scored)
     if rare := [row.name for row in rows if row.labeled is not None and row.labeled < FEW]:
         warnings.append(
-            f"Fewer than {FEW} labeled images carry {_names(rare)}. Expect poor predictions of such tags, or label more "
-            "images."
+            f"Fewer than {FEW} labeled images carry {_names(rare)}. Expect poor predictions of such tags, or label "
+            "more images."
         )
     decision = {} if summary.artifact is None else summary.artifact.facts.get("decision", {})
     if pooled := decision.get("classes_with_pooled_threshold"):
@@ -201,30 +201,35 @@ def notes(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[ClassRo
 def _image_notes(summary: RunSummary, scored: ScoredPart) -> list[str]:
     """Return warnings about the evaluated images."""
     warnings, metrics = [], scored.evaluation
-    if not scored.part.fair:
+    if not scored.part.unseen:
         warnings.append("Examples and histograms show images that the model was trained on, so they are optimistic.")
     elif metrics.absent:
         warnings.append(f"Not part of the mAP, because none of these images carries them: {_names(metrics.absent)}.")
-    if scored.part.words == GIVEN and metrics.trained_on is None:
+    if scored.part.description == GIVEN and metrics.trained_on is None:
         warnings.append("The run does not record its training images, so it may have been trained on these images.")
-    if scored.part.fair and metrics.trained_on:
-        warnings.append(f"{metrics.trained_on:,} of these images were used for training, so the metrics are optimistic.")
-    if scored.part.fair and metrics.thresholds_chosen_on:
+    if scored.part.unseen and metrics.trained_on:
+        warnings.append(
+            f"{metrics.trained_on:,} of these images were used for training, so the metrics are optimistic."
+        )
+    if scored.part.unseen and metrics.thresholds_chosen_on:
         warnings.append(
             f"The thresholds were chosen on {metrics.thresholds_chosen_on:,} of these {metrics.images:,} images, so "
             "precision, recall, F1 and calibration are optimistic. Average precision is not affected."
         )
     trained_map = (summary.metrics.get("test") or summary.metrics.get("held_out") or {}).get("mAP")
-    if scored.part.fair and scored.part.words != GIVEN and None not in (trained_map, metrics.map):
-        if abs(trained_map - metrics.map) > MAX_DIFFERENCE:
-            warnings.append(
-                f"Training measured a mAP of {percent(trained_map)}, but this report {percent(metrics.map)}: the images, "
-                "the labels or the model have changed since."
-            )
+    is_same_part = scored.part.unseen and scored.part.description != GIVEN
+    difference = 0.0 if trained_map is None or metrics.map is None else abs(trained_map - metrics.map)
+    if is_same_part and difference > MAX_DIFFERENCE:
+        warnings.append(
+            f"Training measured a mAP of {percent(trained_map)}, but this report measures {percent(metrics.map)}: the "
+            "images, the labels or the model have changed since."
+        )
     if scored.unreadable:
         first = "; ".join(scored.unreadable[:3])
         is_single = len(scored.unreadable) == 1
-        words = "image cannot be read and is left out:" if is_single else "images cannot be read and are left out, such as"
+        words = (
+            "image cannot be read and is left out:" if is_single else "images cannot be read and are left out, such as"
+        )
         warnings.append(f"{len(scored.unreadable):,} {words} {first}.")
     return warnings
 

@@ -138,7 +138,9 @@ def _read_log(file: Path) -> list[JsonObject]:
         try:
             lines.append({"epoch": int(json.loads(line)["epoch"])} | json.loads(line))
         except (ValueError, TypeError, KeyError):
-            raise TagspreadError(f"{file} is damaged: line {number} is not an entry of the log; copy the file again.") from None
+            raise TagspreadError(
+                f"{file} is damaged: line {number} is not an entry of the log; copy the file again."
+            ) from None
     return lines
 
 
