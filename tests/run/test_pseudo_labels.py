@@ -110,7 +110,7 @@ def test_another_header_and_no_pseudo_labels_and_no_run(run, tmp_path):
     for gain, words in (
         ({}, "this run did not use the unlabeled images."),
         ({"gain": {"left_out": "no gain"}}, "this run did not use the unlabeled images, because no gain."),
-        ({"gain": {"difference": 0.1}}, "the file was removed after training"),
+        ({"gain": {"not_measured": "no images"}}, "the file was removed after training"),
     ):
         (tmp_path / "metrics.json").write_text(json.dumps(gain))
         with pytest.raises(ValueError, match=words):

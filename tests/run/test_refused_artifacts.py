@@ -42,7 +42,7 @@ WRONG = {
         "are not those that training wrote",
     ),
     "a newer format": (change_facts(format=lambda _: FORMAT + 1), f"has format {FORMAT + 1}, tagspread .* reads up to"),
-    "a damaged labels.json": (lambda run: (run / "labels.json").write_text("{"), "labels.json cannot be read"),
+    "a damaged labels.json": (lambda run: (run / "labels.json").write_text("{"), "labels.json is damaged .line 1"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -98,7 +99,7 @@ def unlabeled_charts(summary: RunSummary) -> list[TitledChart]:
 
 def _points(summary: RunSummary, key: str, times: float = 1) -> list[tuple[float, float]]:
     found = ((line["epoch"] + 1, line.get(key)) for line in summary.log)
-    return [(epoch, times * value) for epoch, value in found if value is not None and value == value]  # noqa: PLR0124
+    return [(epoch, times * value) for epoch, value in found if value is not None and math.isfinite(value)]
 
 
 def _warmup_end(summary: RunSummary) -> int:

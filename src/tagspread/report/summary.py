@@ -5,7 +5,6 @@ Whatever is missing is written down with the reason, so that the page can say it
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
+from tagspread.run import schema
 from tagspread.run.artifact import FILE, Artifact, read_artifact
 from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
@@ -114,7 +114,7 @@ def summarize_run(run: str | Path) -> RunSummary:
         raise TagspreadError(
             f"{folder.path / SPLIT} has other classes than {FILE}; one of them was changed: put it back."
         )
-    metrics = folder.read_json("metrics.json") if (folder.path / "metrics.json").exists() else {}
+    metrics = folder.read_json("metrics.json", schema.METRICS) if (folder.path / "metrics.json").exists() else {}
     log = _read_log(folder.path / "log.jsonl")
     return RunSummary(
         folder.path,
@@ -131,15 +131,10 @@ def summarize_run(run: str | Path) -> RunSummary:
 
 
 def _read_log(file: Path) -> list[JsonObject]:
-    if not file.exists():
+    try:
+        return schema.read_log(file)
+    except FileNotFoundError:
         return []
-    lines = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            lines.append({"epoch": int(json.loads(line)["epoch"])} | json.loads(line))
-        except (ValueError, TypeError, KeyError):
-            raise TagspreadError(f"{file} is damaged: line {number} is not the line of an epoch.") from None
-    return lines
 
 
 def _read_unlabeled(checkpoint: Path, classes: int) -> Unlabeled | None:
@@ -161,5 +156,10 @@ def _read_unlabeled(checkpoint: Path, classes: int) -> Unlabeled | None:
         raise TagspreadError(f"the run's checkpoint cannot be read ({error})") from None
     if labels.ndim != 2 or labels.shape[1] != classes:
         raise TagspreadError(f"the run's checkpoint has labels of shape {labels.shape} for {classes} tags")
+    if flips.shape != labels.shape or scores.shape != labels.shape:
+        raise TagspreadError(
+            f"the run's checkpoint has labels of shape {labels.shape} but flips of shape {flips.shape} and scores of "
+            f"shape {scores.shape}"
+        )
     positives, ignored = (labels >= 0.5).sum(axis=0), (labels == -1).sum(axis=0)
     return Unlabeled(len(labels), positives, ignored, flips.sum(axis=0, dtype=np.int64), scores.astype(np.float64))

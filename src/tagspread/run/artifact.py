@@ -25,13 +25,14 @@ from tagspread._version import __version__
 from tagspread.core.calibration import Calibration
 from tagspread.errors import Both, TagspreadError
 from tagspread.methods import METHODS, get_method
+from tagspread.run import schema
 from tagspread.run.folder import CHOSEN, CONFIG, DIGESTED_FILES, MANIFEST, RunFolder
 from tagspread.vision.backbones import TagNet, build_network
 
 FORMAT = 2  # raised when an older version could no longer read, or would misread, what is written
 FILE = MANIFEST
 SMALL = ("config.json", "metrics.json", "log.jsonl")  # files whose digests are checked whenever a run is read
-LARGEST = 2**14  # pixels; larger image sizes are damage
+CHANNELS = 3  # of every image
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def write_artifact(run: RunFolder, facts: dict[str, Any]) -> None:
     """Write ``labels.json``, the last file of a run, with the SHA-256 of all others that belong to it."""
     there = [name for name in DIGESTED_FILES if (run.path / name).is_file()]
     told = facts | {"sha256": {name: file_digest(run.path / name) for name in there}}
-    run.write_json(FILE, told | {"run": run.read_json(CONFIG).get("id")})
+    run.write_json(FILE, told | {"run": run.read_json(CONFIG, schema.CONFIG).get("id")})
 
 
 def check_belongs(run: str | PathLike[str], facts: dict[str, Any], name: str) -> None:
@@ -115,7 +116,7 @@ def _check_config(path: Path, facts: dict[str, Any]) -> None:
     """Raise if ``config.json`` is of another run. Only its id is compared, because its paths may change."""
     run_id = None
     with suppress(OSError, ValueError, AttributeError):  # missing or damaged: whoever needs the file reports it
-        run_id = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("id")
+        run_id = schema.parse_json((path / CONFIG).read_bytes()).get("id")
     if None not in (run_id, facts.get("run")) and run_id != facts["run"]:
         raise _mixed(path / CONFIG, f"its id is not the one in {FILE}")
 
@@ -136,26 +137,23 @@ def read_artifact(run: str | PathLike[str], *, whole: bool = True) -> Artifact:
     """
     path = Path(run)
     facts = _read(path)
-    found = facts.get("format")
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+    stored_format = facts.get("format")
+    if not isinstance(stored_format, int) or isinstance(stored_format, bool) or stored_format < 1:
         raise TagspreadError(
             f"{path / FILE} has no format number, so it is not of a finished run of this version; train again."
         )
-    _check_format(path, found)
-    try:
-        classes = tuple(facts["classes"])
-        thresholds = np.array([math.inf if value is None else float(value) for value in facts["thresholds"]])
-        slope, intercept = (np.array(facts["calibration"][part], dtype=np.float64) for part in ("slope", "intercept"))
-        channels, height, width = map(int, facts["preprocessing"]["shape"])
-        model = path / Path(str(facts["model"])).name  # the name only, so that no file outside the run is read
-        has_names = bool(classes) and all(isinstance(name, str) for name in classes)
-        has_numbers = np.isfinite(slope).all() and np.isfinite(intercept).all() and not np.isnan(thresholds).any()
-        if not (has_names and has_numbers) or channels != 3 or min(height, width) < 1 or max(height, width) > LARGEST:
-            raise ValueError
-    except (KeyError, TypeError, ValueError):
+    _check_format(path, stored_format)
+    schema.validate(facts, schema.LABELS, path / FILE)
+    classes = tuple(facts["classes"])
+    thresholds = np.array([math.inf if value is None else float(value) for value in facts["thresholds"]])
+    slope, intercept = (np.array(facts["calibration"][part], dtype=np.float64) for part in ("slope", "intercept"))
+    channels, height, width = facts["preprocessing"]["shape"]
+    if channels != CHANNELS:
         raise TagspreadError(
-            f"{path / FILE} is damaged: a value is missing or of the wrong type; copy the file again."
-        ) from None
+            f"{path / FILE} is damaged: preprocessing.shape has {channels} channels, not {CHANNELS}; copy the file "
+            "again."
+        )
+    model = path / Path(facts["model"]).name  # the name only, so that no file outside the run is read
     for name, values in (("thresholds", thresholds), ("slopes", slope), ("intercepts", intercept)):
         if values.shape != (len(classes),):
             raise TagspreadError(
@@ -179,7 +177,7 @@ def check_resumable(run: str | Path) -> None:
     path = Path(run)
     RunFolder(path).check_resumable()
     try:
-        found = json.loads((path / FILE).read_text(encoding="utf-8"))["format"]
+        found = schema.parse_json((path / FILE).read_bytes())["format"]
     except (OSError, ValueError, KeyError, TypeError):
         return  # not finished, or damaged: resuming fixes that
     if isinstance(found, int):
@@ -202,14 +200,9 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise TagspreadError(f"there is no folder {path}; give a run folder.")
     try:
-        facts = json.loads((path / FILE).read_text(encoding="utf-8"))
+        return schema.read_object(path / FILE)
     except FileNotFoundError:
         raise _lacks_file(RunFolder(path)) from None
-    except (OSError, ValueError) as error:
-        raise TagspreadError(f"{path / FILE} cannot be read ({error}); copy it again.") from None
-    if not isinstance(facts, dict):
-        raise TagspreadError(f"{path / FILE} is damaged: it holds no JSON object; copy it again.")
-    return facts
 
 
 def _lacks_file(run: RunFolder) -> TagspreadError:
@@ -252,21 +245,31 @@ def kept_facts(run: str | Path) -> dict[str, Any] | None:
 def load_network(artifact: Artifact, device: torch.device) -> TagNet:
     """Load the run's network with its weights, in evaluation mode."""
     tensors = _tensors(artifact)
+    with suppress(NotImplementedError, RuntimeError), torch.device("meta"):
+        # without memory: a file that was changed may name a network of any size
+        _check_fits(artifact, _untrained_network(artifact), tensors)
+    network = _untrained_network(artifact)
+    _check_fits(artifact, network, tensors)
+    network.load_state_dict(tensors)
+    return network.to(device).eval().requires_grad_(False)
+
+
+def _untrained_network(artifact: Artifact) -> TagNet:
+    """Return the run's network with random weights; only built-in methods change it, as files are never executed."""
     facts = artifact.facts
     try:
         # normalize="none", because scale and shift are loaded with the weights
         network = build_network(
             facts["backbone"], len(artifact.classes), weights="none", head=facts["head"], normalize="none"
         )
-        if facts["method"] in METHODS:  # built-in methods only; files are never executed
+        if facts["method"] in METHODS:
             network = get_method(facts["method"], **facts["method_options"]).network(network)
-    except (KeyError, TypeError):
+    except TypeError as error:
         raise TagspreadError(
-            f"{artifact.path / FILE} is damaged: it does not name the network; copy it again."
+            f"{artifact.path / FILE} is damaged: method_options do not fit {facts['method']} ({error}); copy the file "
+            "again."
         ) from None
-    _check_fits(artifact, network, tensors)
-    network.load_state_dict(tensors)
-    return network.to(device).eval().requires_grad_(False)
+    return network
 
 
 def check_weights(artifact: Artifact) -> None:

@@ -16,7 +16,9 @@ from torch import Tensor
 from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
 from tagspread.files import Remedy, write_tensors
+from tagspread.run import schema
 
+RESTART = "start the run again with --overwrite"
 FORMAT = 2  # raised whenever what is written changes: a checkpoint is for the version that made it
 
 
@@ -54,13 +56,15 @@ def load_checkpoint(path: Path) -> Checkpoint:
         with safe_open(path, framework="pt") as opened:
             about = (opened.metadata() or {}).get("tagspread")
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (no mapping)
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise TagspreadError(
             f"{path} is damaged ({error}); start the run again with @overwrite.", overwrite=True
         ) from None
     if about is None:
         raise TagspreadError(f"{path} is not a tagspread checkpoint; resume from the folder of a tagspread run.")
-    facts = json.loads(about)
+    facts = schema.parse_object(about, path, RESTART)
+    if not isinstance(facts.get("format"), int):
+        raise TagspreadError(f"{path} has no format number; {RESTART}.")
     if facts["format"] > FORMAT:
         raise TagspreadError(f"{path} has format {facts['format']}, this version reads {FORMAT}; update tagspread.")
     if facts["format"] < FORMAT:
@@ -69,6 +73,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
             f"{FORMAT}); start the run again with @overwrite.",
             overwrite=True,
         )
+    schema.validate(facts, schema.CHECKPOINT, path, RESTART)
     return Checkpoint(tensors, facts)
 
 
