@@ -61,7 +61,7 @@ class RunConfig:
     id: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
 
     def write(self, folder: RunFolder) -> None:
-        """Write it into a run folder."""
+        """Write ``config.json`` into a run folder."""
         written = {"tagspread": self.version, "settings": self.settings, "data": self.data.to_dict()}
         folder.write_json(FILE, written | {"keep_better": self.keep_better, "id": self.id})
 
@@ -71,8 +71,8 @@ class RunConfig:
         stored = RunFolder(Path(run)).read_json(FILE, schema.CONFIG)
         names = {field.name for field in dataclasses.fields(DataSource)}
         source = DataSource(**{name: value for name, value in stored.get("data", {}).items() if name in names})
-        more = {"id": stored["id"]} if "id" in stored else {}
-        return cls(stored["tagspread"], stored["settings"], source, stored.get("keep_better", False), **more)
+        run_id = {"id": stored["id"]} if "id" in stored else {}
+        return cls(stored["tagspread"], stored["settings"], source, stored.get("keep_better", False), **run_id)
 
     @classmethod
     def find(cls, run: str | PathLike[str]) -> RunConfig | None:

@@ -349,7 +349,7 @@ def parse_object(text: str | bytes, source: object, remedy: str = "copy it again
     except ValueError as error:
         raise TagspreadError(f"{source} is damaged ({error}); {remedy}.") from None
     if not isinstance(found, dict):
-        raise TagspreadError(f"{source} is damaged: it holds no JSON object; {remedy}.")
+        raise TagspreadError(f"{source} is damaged: it is not a JSON object; {remedy}.")
     return found
 
 
