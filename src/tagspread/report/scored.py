@@ -56,7 +56,7 @@ class ScoredPart:
 
 
 class Example(NamedTuple):
-    """A image of a class."""
+    """An image of a class."""
 
     name: str
     probability: float
@@ -142,7 +142,7 @@ def _upright_size(path: Path) -> tuple[int, int]:
             width, height = opened.size
             try:
                 sideways = opened.getexif().get(ExifTags.Base.Orientation, 1) >= SIDEWAYS
-            except Exception:  # damaged metadata: data/decode.py takes such a image for upright, too
+            except Exception:  # damaged metadata: data/decode.py takes such an image for upright, too
                 sideways = False
     return (height, width) if sideways else (width, height)
 
