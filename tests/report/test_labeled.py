@@ -1,8 +1,11 @@
+import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import tagspread as ts
 from tagspread.data.tables.read import read_table
@@ -10,8 +13,10 @@ from tagspread.predict.evaluation import count_seen
 from tagspread.report.labeled import find_labeled
 from tagspread.report.page import write_report
 from tagspread.report.summary import summarize_run
+from tagspread.run.artifact import file_digest
+from tagspread.run.record import RunRecord
 from tagspread.run.split import Part
-from tests.report.conftest import QUICK, write_csv
+from tests.report.conftest import QUICK, file_name, write_csv
 
 
 def reasons(summary):
@@ -21,8 +26,8 @@ def reasons(summary):
 def test_test_images_come_first(run, folder):
     summary: Any = summarize_run(run)
     labeled: Any = find_labeled(summary)
-    assert labeled.part.words == "test images"
-    assert labeled.part.fair
+    assert labeled.part.description == "test images"
+    assert labeled.part.unseen
     assert len(labeled.part.table) == 40
     labels = read_table(folder / "labels.csv", folder).aligned(summary.classes, "")
     assert np.array_equal(labeled.trained_y, np.delete(labels, 7, axis=0))  # that image is broken
@@ -31,13 +36,13 @@ def test_test_images_come_first(run, folder):
 
 @pytest.mark.parametrize(("settings", "part"), [({"test_share": 0.3}, "test"), ({"selection": "held_out"}, "held_out")])
 def test_parts_are_those_of_training(folder, tmp_path, settings, part):
-    """Were a single image in another part, the figures would differ; one labeled image is broken."""
+    """Were a single image in another part, the metrics would differ; one labeled image is broken."""
     quick = QUICK | {"warmup_epochs": 2, "epochs": 1}
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **quick, **settings)
     summary: Any = summarize_run(run.path)
     labeled: Any = find_labeled(summary)
     assert len(labeled.part.table) == run.metrics[part]["images"]
-    assert labeled.part.fair
+    assert labeled.part.unseen
     assert len(labeled.part.table) + len(labeled.trained_y) == 59
     trained = summary.record.table(summary.record.split.rows(Part.LABELED))
     assert not set(labeled.part.table.paths) & set(trained.paths)
@@ -51,10 +56,10 @@ def test_without_a_part_to_test_on_it_says_so(folder, tmp_path):
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **quick).path
     summary: Any = summarize_run(run)
     part: Any = find_labeled(summary).part
-    assert not part.fair
+    assert not part.unseen
     assert "--test-share" in reasons(summary)
     text = write_report(run, device="cpu").path.read_text()
-    assert "it looks better there" in text
+    assert "images that the model was trained on, so they are optimistic" in text
     assert "average precision <b>" not in text
 
 
@@ -94,8 +99,8 @@ def test_lost_tables_and_moved_images(folder, tmp_path):
     assert len(labeled.trained_y) == 59
     assert "mine, no longer exists; if it was moved, give the new one with --images DIR" in reasons(summary)
     written = write_report(run, tmp_path / "without.html", device="cpu")
-    assert [one.what for one in written.missing] == ["How good each tag is, and example images"]
-    assert "estimated from the labels" in written.path.read_text()
+    assert [one.what for one in written.missing] == ["Metrics per tag and examples"]
+    assert "labeled images, with 90" in written.path.read_text()
     after = write_report(run, tmp_path / "after.html", images=tmp_path / "elsewhere", device="cpu")
     assert after.missing == []
     assert after.path.read_text() == before.path.read_text()
@@ -116,9 +121,48 @@ def test_given_images_that_were_trained_on_are_counted(run, folder, tmp_path, dr
     assert count_seen(tagger, part.table).trained_on == 10
     assert len(part.table) == 20
     text = write_report(run, tmp_path / "page.html", labels=own, device="cpu").path.read_text()
-    assert "10 of these images were trained on" in text
+    assert "10 of these images were used for training" in text
     moved = shutil.copytree(folder, tmp_path / "moved")  # other files of the same content
     part = find_labeled(summarize_run(run), own, moved).part
     assert count_seen(tagger, part.table).trained_on == 10
     with pytest.raises(ts.TagspreadError, match=r"none\.csv"):
         find_labeled(summarize_run(run), tmp_path / "none.csv", folder)
+
+
+def test_a_run_from_somebody_else_puts_no_other_images_on_the_page(copied, drawn, tmp_path):
+    """An edited config.json names another folder, and an edited split.csv other files: none of them is shown."""
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    for i in range(140):
+        Image.new("RGB", (24, 24), (255, 0, i)).save(secret / file_name(i))
+    config = json.loads((copied / "config.json").read_text())
+    own = Path(config["data"]["images"])
+    shown = write_report(copied, tmp_path / "own.html", device="cpu").path.read_text()
+    assert "data:image/webp" in shown
+    config["data"]["images"] = str(secret)
+    (copied / "config.json").write_text(json.dumps(config))
+    page = write_report(copied, tmp_path / "page.html", device="cpu")
+    assert "data:image" not in page.path.read_text()
+    assert (
+        "Examples from 40 images",
+        "the content differs from the digest that the run recorded in split.csv",
+    ) in page.missing
+    (secret / file_name(60)).write_bytes((own / file_name(60)).read_bytes())  # what the run knows is shown
+    assert "data:image/webp" in write_report(copied, tmp_path / "one.html", device="cpu").path.read_text()
+
+
+@pytest.mark.parametrize("name", ["{outside}", "../outside/p.png"])
+def test_a_name_that_leaves_the_folder_of_images_is_refused(name, copied, folder, tmp_path):
+    name = name.format(outside=tmp_path / "p.png")
+    table, facts = copied / "split.csv", json.loads((copied / "labels.json").read_text())
+    lines = table.read_text().splitlines()
+    at = next(at for at, line in enumerate(lines) if ",test," in line)
+    lines[at] = ",".join([name, *lines[at].rsplit(",", 12)[1:]])
+    table.write_text("\n".join(lines) + "\n")
+    facts["sha256"]["split.csv"] = file_digest(table)
+    (copied / "labels.json").write_text(json.dumps(facts))
+    with pytest.raises(ts.TagspreadError, match=r"split\.csv names .* outside the folder of images"):
+        RunRecord.read(copied).test_table()
+    page = write_report(copied, tmp_path / "page.html", device="cpu")
+    assert "data:image" not in page.path.read_text()
+    assert any("outside the folder of images" in why for _, why in page.missing)

@@ -39,7 +39,7 @@ def test_the_output_folder_is_the_user_s(dataset, tiny, silent, tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "diary.txt").write_text("mine")
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match="holds files that are not of a run"):
+        with pytest.raises(ValueError, match="holds files that do not belong to a run"):
             run_training(dataset, quick, tmp_path / "notes", RunOptions(overwrite=overwrite), watcher=silent)
     with pytest.raises(ValueError, match="is a file"):
         run_training(dataset, quick, tmp_path / "notes" / "diary.txt", watcher=silent)
@@ -70,7 +70,7 @@ def test_problems_that_cannot_be_learned(dataset, tiny, silent, tmp_path):
         run(replace(dataset, labeled=dataset.labeled[:0]))
     with pytest.raises(ValueError, match="no labeled image carries any tag"):
         run(replace(dataset, y=np.zeros_like(dataset.y)))
-    with pytest.raises(ValueError, match="batch is 1; a step takes labeled and unlabeled images"):
+    with pytest.raises(ValueError, match="batch is 1, but a batch holds labeled and unlabeled images"):
         run(dataset, batch=1)
     with pytest.raises(ValueError, match="is in more than one part"):
         replace(dataset, test=dataset.unlabeled[:3])
