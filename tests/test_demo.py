@@ -34,7 +34,7 @@ def test_the_command(tmp_path):
 def test_the_runs_do_not_go_into_the_folder_of_another(there, tmp_path):
     """Neither into a run's, nor among files of somebody else; and not half of them."""
     (tmp_path / "config.json").write_text(there)
-    words = "holds another run" if "tagspread" in there else "holds files that are not of a run"
+    words = "holds another run" if "tagspread" in there else "holds files that do not belong to a run"
     with pytest.raises(TagspreadError, match=words):
         run_demo(tmp_path, DemoSize(canvases=100, test=10, epochs=1), 0, Watcher(quiet=True), overwrite=True)
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]

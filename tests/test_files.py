@@ -100,16 +100,17 @@ def test_trouble_leaves_the_old_file_and_says_what_to_do(write, tmp_path, monkey
     with pytest.raises(TagspreadError) as caught:
         write(tmp_path / "a.bin", b"new")
     assert str(caught.value) == (
-        f"{tmp_path / 'a.bin'} cannot be written (No space left on device); make room there, or give another place."
+        f"{tmp_path / 'a.bin'} cannot be written (No space left on device); "
+        "free disk space there or choose another location."
     )
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a.bin", b"old")]
 
 
 def test_an_option_of_the_remedy_is_written_for_each_reader(tmp_path):
     with pytest.raises(TagspreadError) as caught:
-        write_text(tmp_path / "nowhere" / "a", "x", remedy=Remedy("give another @out", {"out": ...}))
-    assert str(caught.value).endswith("(No such file or directory); give another out.")
-    assert caught.value.on_command_line.endswith("give another --out.")
+        write_text(tmp_path / "nowhere" / "a", "x", remedy=Remedy("choose another @out", {"out": ...}))
+    assert str(caught.value).endswith("(No such file or directory); choose another out.")
+    assert caught.value.on_command_line.endswith("choose another --out.")
 
 
 def test_trouble_with_another_file_is_left_as_it_is(tmp_path):

@@ -122,7 +122,7 @@ def test_bad_calls_are_one_message_and_exit_code_2(folder, uninterrupted, tmp_pa
         ([], "the folder of images and --labels FILE and --out RUN are missing"),
         ([folder, "--labels", folder / "labels.csv"], "error: --out RUN is missing"),
         (start(folder, out), "holds another run"),
-        (["--resume", tmp_path / "nothing"], "is not the folder of a run"),
+        (["--resume", tmp_path / "nothing"], "is not a run folder"),
         (["--resume", out, "--epochs", "3"], "leave out all other settings"),
         ([*start(folder, tmp_path / "x"), "--method", "capp"], "Did you mean 'cap'"),
         ([*start(folder, tmp_path / "x"), "--set", "ephocs=3"], "Did you mean 'epochs'"),

@@ -60,7 +60,7 @@ def export_folder(folder: Path, size: DemoSize, seed: int) -> None:
             raise TagspreadError(f"--export-folder {folder} is not empty; give a new folder.")
     except OSError as error:
         raise TagspreadError(
-            f"--export-folder {folder} cannot be created ({error.strerror}); give another folder."
+            f"--export-folder {folder} cannot be created ({error.strerror}); choose another folder."
         ) from None
     train, test = digit_canvases(size.canvases, size.test, seed)
     for part, canvases in (("train", train), ("test", test)):
@@ -75,7 +75,7 @@ def _check_free(out: Path, overwrite: bool) -> None:
     """Raise unless the two runs can be written there, without mixing them with other files or runs."""
     folder = RunFolder(out)
     if folder.is_run:
-        raise TagspreadError(f"{out} holds another run; give another folder for the two runs of the demo.")
+        raise TagspreadError(f"{out} holds another run; choose another folder for the two runs of the demo.")
     if not out.is_dir() or any(file.name not in RUNS for file in out.iterdir()):
         folder.check_free(overwrite=False)
     for name in RUNS:

@@ -105,12 +105,12 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, Y: Any, X_unlabeled: Any = None) -> TagSpreadClassifier:  # noqa: N803
-        """Fit the classifier on labeled and unlabeled_rows rows.
+        """Fit the classifier on labeled and unlabeled rows.
 
         Args:
             X: rows x features, dense or sparse.
-            Y: rows x classes of 1 (present), 0 (absent) and -1 (unknown); a row of only -1 is unlabeled_rows.
-            X_unlabeled: more unlabeled_rows rows.
+            Y: rows x classes of 1 (present), 0 (absent) and -1 (unknown); a row of only -1 is unlabeled.
+            X_unlabeled: more unlabeled rows.
 
         Returns:
             The fitted classifier.

@@ -1,17 +1,17 @@
-"""The one atomic writer and the one lock.
+"""Atomic file writes and file locks, used by the whole package.
 
-A file is written under a temporary name beside its own, flushed to the disk, and renamed. A process that is killed, or
-a disk that is full, leaves the old file or the new one, never half of one. Temporary names hold the machine, the
-process and random digits: writers do not meet, and what a killed process left is recognized as such
-(:func:`remove_stale`).
+A file is written under a temporary name in the same folder, flushed to disk, and renamed. If the process is killed or
+the disk is full, the old file or the new file remains, never a partial one. A temporary name contains a hash of the
+host name, the process ID, and random digits. Two writers therefore never share a temporary file, and the leftovers of
+a killed process can be recognized and removed (:func:`remove_stale`).
 
-Files that belong together in a folder that may also hold files of the user have a manifest, which is removed first and
-written last (:func:`swap_files`): without it, none of them is accepted. Exchanging whole folders would need one step
-that swaps two names, which not every system has, and would move the user's files along. Meanwhile hard links in the
-folder ``previous`` keep the old set whole (:func:`keep_copies`).
+Several files that belong together, in a folder that may also hold files of the user, have a manifest. The manifest is
+removed first and written last (:func:`swap_files`); readers reject the set while the manifest is missing. During the
+replacement, hard links in the subfolder ``previous`` keep the old set complete (:func:`keep_copies`). Whole folders are
+not swapped: not every system can swap two names in one step, and the user's files would move along.
 
-A lock is a file that the kernel releases when its holder dies (:func:`hold_lock`, :class:`SharedLock`). The holder
-writes into it who it is, so that whoever is refused learns by whom.
+A lock is a file that the kernel unlocks when the process that holds it dies (:func:`hold_lock`, :class:`SharedLock`).
+The holder writes its process ID, host and activity into the file, so that other processes can report who holds it.
 """
 
 from __future__ import annotations
@@ -42,50 +42,50 @@ if TYPE_CHECKING:
 
 try:
     import fcntl
-except ImportError:  # a system without locks: everybody goes on
+except ImportError:  # a system without file locks: every attempt to lock succeeds
     fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"
 PREVIOUS = "previous"
-FOREIGN = 24 * 3600  # seconds after which a temporary file of another machine is taken for left behind
-LONGEST = 120  # bytes of a file's name that are repeated in a temporary one: a name has 255 at most
+FOREIGN_MAX_AGE = 24 * 3600  # seconds; an older temporary file from another machine counts as stale
+MAX_NAME_BYTES = 120  # bytes of the file name that a temporary name repeats; file systems allow 255 in total
 _TEMPORARY = re.compile(r"\..+\.(?P<host>[0-9a-f]{6})-(?P<pid>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL)
 _HOST = hashlib.sha256(platform.node().encode("utf-8", "surrogateescape")).hexdigest()[:6]
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-_at_work: set[str] = set()  # temporary names that this process is writing to
+_in_use: set[str] = set()  # temporary paths that this process is writing to
 
 
 class Remedy(NamedTuple):
-    """What a user can do about a file that cannot be written.
+    """The advice in the error message for a file that cannot be written.
 
     Attributes:
-        words: the end of a sentence.
-        options: those named in it, see :class:`~tagspread.errors.TagspreadError`.
+        words: the advice, used as the end of the message.
+        options: the options that ``words`` mentions, see :class:`~tagspread.errors.TagspreadError`.
     """
 
     words: str
     options: Mapping[str, object] = MappingProxyType({})
 
 
-PLACE = Remedy("make room there, or give another place")
+DEFAULT_REMEDY = Remedy("free disk space there or choose another location")
 
 
 # --- one file ---------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def atomic_file(file: str | Path, *, remedy: Remedy = PLACE) -> Iterator[IO[bytes]]:
-    """Open a file to write; it takes its name when the block ends, and nothing of it stays if the block raises.
+def atomic_file(file: str | Path, *, remedy: Remedy = DEFAULT_REMEDY) -> Iterator[IO[bytes]]:
+    """Open a binary file for writing; rename it to its final name when the block ends, remove it if the block raises.
 
     Args:
-        file: the file. One that is there keeps its permissions; a link is replaced, not followed.
-        remedy: what a user can do if it cannot be written.
+        file: the file to write. An existing file keeps its permissions; a symbolic link is replaced, not followed.
+        remedy: the advice in the error message if the file cannot be written.
     """
     target = Path(file)
     _remove_dead(target)
     temporary = _temporary(target)
-    with _cleaned(temporary), _told(target, temporary, remedy):
-        # exclusively: nothing that lies in the way, such as a link to another file, is written through
+    with _cleaned(temporary), _reported(target, temporary, remedy):
+        # O_EXCL: fail if the temporary name exists, so that a link planted there is never followed
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | _BINARY, 0o666)
         with os.fdopen(descriptor, "wb") as opened:
             mode = _mode(target, descriptor)
@@ -96,16 +96,16 @@ def atomic_file(file: str | Path, *, remedy: Remedy = PLACE) -> Iterator[IO[byte
 
 
 @contextlib.contextmanager
-def atomic_path(file: str | Path, *, remedy: Remedy = PLACE) -> Iterator[Path]:
-    """Yield a path for a library that opens files itself; what it wrote there takes the file's name afterwards.
+def atomic_path(file: str | Path, *, remedy: Remedy = DEFAULT_REMEDY) -> Iterator[Path]:
+    """Yield a temporary path for a library that opens files itself; rename the result when the block ends.
 
-    The path is in a folder of its own: some libraries write to further names beside it. Arguments are those of
-    :func:`atomic_file`.
+    The path is in its own temporary folder, because some libraries create more files next to it. The arguments are
+    those of :func:`atomic_file`.
     """
     target = Path(file)
     _remove_dead(target)
     folder = _temporary(target)
-    with _cleaned(folder), _told(target, folder, remedy):
+    with _cleaned(folder), _reported(target, folder, remedy):
         folder.mkdir(mode=0o700)
         inside = folder / target.name
         descriptor = os.open(inside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666)
@@ -121,8 +121,10 @@ def atomic_path(file: str | Path, *, remedy: Remedy = PLACE) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def atomic_text(file: str | Path, *, errors: str = "surrogateescape", remedy: Remedy = PLACE) -> Iterator[IO[str]]:
-    """Open a UTF-8 file to write as :func:`atomic_file` does; by default file names stay the bytes they are."""
+def atomic_text(
+    file: str | Path, *, errors: str = "surrogateescape", remedy: Remedy = DEFAULT_REMEDY
+) -> Iterator[IO[str]]:
+    """Open a UTF-8 text file for writing, like :func:`atomic_file`; file names that are not UTF-8 keep their bytes."""
     with atomic_file(file, remedy=remedy) as opened:
         text = io.TextIOWrapper(opened, encoding="utf-8", errors=errors, newline="", write_through=True)
         try:
@@ -131,14 +133,16 @@ def atomic_text(file: str | Path, *, errors: str = "surrogateescape", remedy: Re
             text.detach()
 
 
-def write_text(file: str | Path, text: str, *, errors: str = "surrogateescape", remedy: Remedy = PLACE) -> None:
-    """Write a UTF-8 file in one step."""
+def write_text(
+    file: str | Path, text: str, *, errors: str = "surrogateescape", remedy: Remedy = DEFAULT_REMEDY
+) -> None:
+    """Write a UTF-8 text file atomically."""
     with atomic_text(file, errors=errors, remedy=remedy) as opened:
         opened.write(text)
 
 
-def write_json(file: str | Path, values: Any, *, indent: int = 2, remedy: Remedy = PLACE) -> None:
-    """Write a JSON file in one step."""
+def write_json(file: str | Path, values: Any, *, indent: int = 2, remedy: Remedy = DEFAULT_REMEDY) -> None:
+    """Write a JSON file atomically."""
     write_text(file, json.dumps(values, indent=indent, ensure_ascii=False, allow_nan=False) + "\n", remedy=remedy)
 
 
@@ -147,17 +151,17 @@ def write_csv(
     header: Iterable[object],
     rows: Iterable[Iterable[object]],
     *,
-    remedy: Remedy = PLACE,
+    remedy: Remedy = DEFAULT_REMEDY,
 ) -> None:
-    """Write a table row by row, in one step for whoever reads it."""
+    """Write a CSV file atomically, row by row."""
     with atomic_text(file, remedy=remedy) as opened:
-        writer = csv.writer(_Lines(opened), lineterminator="\r\n")  # which quotes cells that hold either
+        writer = csv.writer(_Lines(opened), lineterminator="\r\n")  # quotes cells that contain \r or \n
         writer.writerow(header)
         writer.writerows(rows)
 
 
 class _Lines:
-    """Ends the lines of a ``csv.writer`` with a line feed alone."""
+    """File wrapper that ends each line of a ``csv.writer`` with a line feed only."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
@@ -171,9 +175,9 @@ def write_tensors(
     tensors: Mapping[str, Tensor],
     metadata: dict[str, str] | None = None,
     *,
-    remedy: Remedy = PLACE,
+    remedy: Remedy = DEFAULT_REMEDY,
 ) -> None:
-    """Write a safetensors file in one step."""
+    """Write a safetensors file atomically."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -187,52 +191,52 @@ def write_tensors(
 
 @contextlib.contextmanager
 def temporary_folder(parent: str | Path, name: str) -> Iterator[Path]:
-    """Make a folder below ``parent`` that is gone after the block, or with :func:`remove_stale` after a kill."""
+    """Create a temporary folder in ``parent`` and remove it after the block (after a kill: :func:`remove_stale`)."""
     folder = new_temporary_folder(parent, name)
     with _cleaned(folder):
         yield folder
 
 
 def new_temporary_folder(parent: str | Path, name: str) -> Path:
-    """Make a folder that the caller removes with :func:`remove_temporary`."""
+    """Create a temporary folder, which the caller removes with :func:`remove_temporary`."""
     folder = _temporary(Path(parent) / name)
     folder.mkdir()
-    _at_work.add(str(folder))
+    _in_use.add(str(folder))
     return folder
 
 
 def remove_temporary(path: Path) -> None:
-    """Remove a temporary file or folder, if it is there."""
+    """Remove a temporary file or folder if it exists."""
     with contextlib.suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-    _at_work.discard(str(path))
+    _in_use.discard(str(path))
 
 
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
 def _temporary(target: Path) -> Path:
-    name = os.fsdecode(os.fsencode(target.name)[:LONGEST])
+    name = os.fsdecode(os.fsencode(target.name)[:MAX_NAME_BYTES])
     return target.with_name(f".{name}.{_HOST}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
 @contextlib.contextmanager
 def _cleaned(temporary: Path) -> Iterator[None]:
-    _at_work.add(str(temporary))
+    _in_use.add(str(temporary))
     try:
         yield
     finally:
         if os.path.lexists(temporary):
             remove_temporary(temporary)
-        _at_work.discard(str(temporary))
+        _in_use.discard(str(temporary))
 
 
 @contextlib.contextmanager
-def _told(target: Path, temporary: Path, remedy: Remedy) -> Iterator[None]:
-    """Turn the trouble of writing into a sentence; the trouble of reading another file is left as it is."""
+def _reported(target: Path, temporary: Path, remedy: Remedy) -> Iterator[None]:
+    """Turn an OSError of the file being written into a TagspreadError; errors of other files pass unchanged."""
     try:
         yield
     except OSError as error:
@@ -247,31 +251,31 @@ def _not_written(target: Path, error: Exception, remedy: Remedy) -> TagspreadErr
 
 
 def _mode(target: Path, descriptor: int) -> int:
-    """Return the permissions of the file that is there, or those that the system gives a new one."""
+    """Return the permissions of the existing file, or the system's defaults for a new file."""
     try:
-        found = target.lstat()
-        if stat.S_ISREG(found.st_mode):
-            return stat.S_IMODE(found.st_mode)
+        mode = target.lstat().st_mode
+        if stat.S_ISREG(mode):
+            return stat.S_IMODE(mode)
     except OSError:
         pass
     return stat.S_IMODE(os.fstat(descriptor).st_mode)
 
 
 def _finish(descriptor: int, mode: int) -> None:
-    """Set the permissions, which libraries may have changed, and wait until the bytes are on the disk."""
+    """Set the permissions, which a library may have changed, and flush the file to disk."""
     if hasattr(os, "fchmod") and stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
-        with contextlib.suppress(OSError):  # some drives know no permissions
+        with contextlib.suppress(OSError):  # some file systems have no permissions
             os.fchmod(descriptor, mode)
     os.fsync(descriptor)
 
 
 def _take_name(temporary: Path, target: Path) -> None:
-    os.replace(temporary, target)  # noqa: PTH105 - the one place
+    os.replace(temporary, target)  # noqa: PTH105 - the only module that renames
     sync_folder(target.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the system knows how to."""
+    """Flush the entries of a folder to disk, on systems that support it."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         try:
@@ -284,7 +288,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Say whether a file's name is a temporary one of this module.
+    """Return whether a file name is a temporary name made by this module.
 
     >>> is_temporary(".tags.csv.0a1b2c-123-89abcdef.tmp"), is_temporary(".notes.tmp")
     (True, False)
@@ -293,26 +297,27 @@ def is_temporary(name: str) -> bool:
 
 
 def remove_stale(folder: Path) -> None:
-    """Remove what killed writers left in a folder; to be called by whoever holds its lock."""
+    """Remove the temporary files of killed writers from a folder; the caller must hold the folder's lock."""
     for entry, host, pid in _temporaries(folder):
-        if _is_dead(entry, host, pid) or (host != _HOST and _age(entry) > FOREIGN):
+        if _is_dead(entry, host, pid) or (host != _HOST and _age(entry) > FOREIGN_MAX_AGE):
             remove_temporary(entry)
 
 
 def _remove_dead(target: Path) -> None:
-    """Remove what killed processes of this machine left of a file that is written now."""
-    repeated = os.fsdecode(os.fsencode(target.name)[:LONGEST])
+    """Remove temporary files that killed processes of this machine left for the same target file."""
+    prefix = os.fsdecode(os.fsencode(target.name)[:MAX_NAME_BYTES])
     for entry, host, pid in _temporaries(target.parent):
-        if entry.name.startswith(f".{repeated}.{host}-") and _is_dead(entry, host, pid):
+        if entry.name.startswith(f".{prefix}.{host}-") and _is_dead(entry, host, pid):
             remove_temporary(entry)
 
 
 def _temporaries(folder: Path) -> list[tuple[Path, str, int]]:
     try:
-        found = [(entry, _TEMPORARY.fullmatch(entry.name)) for entry in folder.iterdir() if entry.name[0] == "."]
+        hidden = [entry for entry in folder.iterdir() if entry.name[0] == "."]
     except OSError:
         return []
-    return [(entry, match["host"], int(match["pid"])) for entry, match in found if match]
+    matches = [(entry, _TEMPORARY.fullmatch(entry.name)) for entry in hidden]
+    return [(entry, match["host"], int(match["pid"])) for entry, match in matches if match]
 
 
 def _age(entry: Path) -> float:
@@ -322,11 +327,11 @@ def _age(entry: Path) -> float:
 
 
 def _is_dead(entry: Path, host: str, pid: int) -> bool:
-    """Say whether the process that made a temporary file is no more; that of another machine may be at work."""
+    """Return whether the process that made a temporary file has ended; False if it ran on another machine."""
     if host != _HOST:
         return False
-    if pid == os.getpid():  # the number may be an earlier process's
-        return str(entry) not in _at_work
+    if pid == os.getpid():  # an earlier process may have had the same ID
+        return str(entry) not in _in_use
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -337,31 +342,31 @@ def _is_dead(entry: Path, host: str, pid: int) -> bool:
 
 
 def check_writable(folder: Path) -> None:
-    """Raise OSError unless files can be made in a folder."""
+    """Raise OSError if no file can be created in a folder."""
     probe = _temporary(folder / "probe")
     with _cleaned(probe):
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666))
 
 
 def can_link(folder: Path) -> bool:
-    """Say whether a file in a folder can have a second name, which takes no room."""
-    probe, second = (_temporary(folder / "probe") for _ in range(2))
-    with _cleaned(probe), _cleaned(second):
+    """Return whether the folder's file system supports hard links."""
+    probe, link = (_temporary(folder / "probe") for _ in range(2))
+    with _cleaned(probe), _cleaned(link):
         try:
             os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666))
-            os.link(probe, second)
+            os.link(probe, link)
         except (OSError, AttributeError):
             return False
         return True
 
 
 def keep_copies(folder: Path, names: Sequence[str], into: Path) -> None:
-    """Give files of a folder second names in another one: hard links, or copies where links are not possible.
+    """Hard-link files of a folder into another folder; copy them where hard links are not supported.
 
     Args:
-        folder: where they are.
-        names: relative to it; the manifest is the last. Those that are not there are left out.
-        into: made if it is not there. While it has no manifest, what is in it is not whole.
+        folder: the folder that holds the files.
+        names: file names relative to ``folder``, the manifest last. Missing files are skipped.
+        into: the destination, created if it does not exist. Its set is incomplete until the manifest is there.
     """
     into.mkdir(exist_ok=True)
     for name in names:
@@ -369,11 +374,11 @@ def keep_copies(folder: Path, names: Sequence[str], into: Path) -> None:
         if not source.is_file():
             continue
         copy.parent.mkdir(exist_ok=True)
-        second = _temporary(copy)
+        link = _temporary(copy)
         try:
-            with _cleaned(second):
-                os.link(source, second)
-                os.replace(second, copy)  # noqa: PTH105
+            with _cleaned(link):
+                os.link(source, link)
+                os.replace(link, copy)  # noqa: PTH105
         except (OSError, AttributeError):
             with source.open("rb") as opened, atomic_file(copy) as written:
                 shutil.copyfileobj(opened, written)
@@ -381,30 +386,30 @@ def keep_copies(folder: Path, names: Sequence[str], into: Path) -> None:
 
 
 def move_into(file: Path, target: Path) -> None:
-    """Move a file, which is on the disk, to where another may be; both are on one drive."""
+    """Move a file that is already flushed to disk, replacing the target; both must be on the same file system."""
     _take_name(file, target)
 
 
 def remove_files(folder: Path, names: Iterable[str]) -> None:
-    """Remove files in this order, so that the manifest is the first to go, then folders that are left empty."""
+    """Remove files in the given order (callers put the manifest first), then subfolders that became empty."""
     folders = {folder}
     for name in names:
         (folder / name).unlink(missing_ok=True)
         folders.add((folder / name).parent)
     for empty in sorted(folders - {folder}, reverse=True):
-        with contextlib.suppress(OSError):  # not there, or it holds something of the user's
+        with contextlib.suppress(OSError):  # missing, or it holds files of the user
             empty.rmdir()
 
 
 def swap_files(staged: Path, folder: Path, names: Sequence[str]) -> None:
-    """Put files that belong together into a folder where an older set of them may be.
+    """Move a set of files into a folder, replacing an older set of the same names.
 
-    Until the new manifest is there, the old set is whole in the folder's ``previous``.
+    Until the new manifest is in place, the old set stays complete in the subfolder ``previous``.
 
     Args:
-        staged: where the new ones are, on the same drive.
-        folder: may hold other files.
-        names: of all of them; the manifest is the last.
+        staged: the folder with the new files, on the same file system.
+        folder: the destination; it may also hold other files, which stay.
+        names: all file names of the set, the manifest last.
     """
     manifest, previous = names[-1], folder / PREVIOUS
     if (folder / manifest).exists():
@@ -417,10 +422,10 @@ def swap_files(staged: Path, folder: Path, names: Sequence[str]) -> None:
 
 
 def drop_previous(folder: Path, names: Sequence[str]) -> None:
-    """Remove these files, and nothing else, from a folder's ``previous``; the last, its manifest, goes first."""
+    """Remove the named files, and no others, from the subfolder ``previous``; the manifest, named last, goes first."""
     if (folder / PREVIOUS).is_dir():
         remove_files(folder / PREVIOUS, reversed(names))
-        with contextlib.suppress(OSError):  # it holds something of the user's
+        with contextlib.suppress(OSError):  # it holds files of the user
             (folder / PREVIOUS).rmdir()
 
 
@@ -429,12 +434,12 @@ def drop_previous(folder: Path, names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def hold_lock(file: Path, *, wait: bool = True, doing: str = "is in use") -> Iterator[bool]:
-    """Hold a lock that no other process holds; yield whether it is held.
+    """Hold an exclusive lock during the block; yield whether it was acquired.
 
     Args:
-        file: the lock; it is there only while somebody holds it, or was killed while holding it.
-        wait: until the other one releases it; otherwise False is yielded while it does not.
-        doing: what is done to the thing that is locked, for those who are refused.
+        file: the lock file. It exists only while a process holds the lock, or after the holder was killed.
+        wait: if True, wait until the lock is free; if False, yield False when another process holds it.
+        doing: the holder's activity, such as "is being trained", for the error message of other processes.
     """
     descriptor = _open_lock(file, shared=False, wait=wait)
     if descriptor is None:
@@ -446,43 +451,43 @@ def hold_lock(file: Path, *, wait: bool = True, doing: str = "is in use") -> Ite
     finally:
         if _is_file(descriptor, file):
             with contextlib.suppress(OSError):
-                file.unlink()  # before it is released: who waits for this very file sees that it is gone, and retries
+                file.unlink()  # before unlocking: a process that waits for this file sees that it is gone and retries
         os.close(descriptor)
 
 
 @contextlib.contextmanager
 def refuse_others(file: Path, what: object, doing: str, remedy: str) -> Iterator[None]:
-    """Hold a lock, or raise with the name of the process that holds it.
+    """Hold an exclusive lock during the block; raise a TagspreadError if another process holds it.
 
     Args:
-        file: as in :func:`hold_lock`.
-        what: what is locked, the beginning of a sentence.
-        doing: what is done to it, such as "is being trained".
-        remedy: the end of the sentence.
+        file: the lock file, as in :func:`hold_lock`.
+        what: the locked thing, which starts the error message.
+        doing: this process's activity, such as "is being trained", as in :func:`hold_lock`.
+        remedy: the advice at the end of the error message.
     """
-    with hold_lock(file, wait=False, doing=doing) as mine:
-        if not mine:
+    with hold_lock(file, wait=False, doing=doing) as acquired:
+        if not acquired:
             raise TagspreadError(f"{what} {_holder(file)}; wait for it, or {remedy}.")
         yield
 
 
 def lock_of(file: Path) -> Path:
-    """Return the lock of a single file, which lies beside it."""
-    return file.with_name(f".{os.fsdecode(os.fsencode(file.name)[:LONGEST])}{LOCK}")
+    """Return the path of the lock file for a single file, in the same folder."""
+    return file.with_name(f".{os.fsdecode(os.fsencode(file.name)[:MAX_NAME_BYTES])}{LOCK}")
 
 
 def check_unlocked(file: Path, what: object, remedy: str) -> None:
-    """Raise as :func:`refuse_others` does, without writing anything where nobody holds the lock."""
+    """Raise like :func:`refuse_others` if another process holds the lock; create no file if there is none."""
     if file.exists():
         with refuse_others(file, what, "is in use", remedy):
             pass
 
 
 class SharedLock:
-    """A lock that several processes hold at once, until the last of them releases it.
+    """A lock that several processes hold at the same time; the last one to release it removes the file.
 
     Args:
-        file: as in :func:`hold_lock`.
+        file: the lock file, as in :func:`hold_lock`.
     """
 
     def __init__(self, file: Path) -> None:
@@ -491,54 +496,54 @@ class SharedLock:
 
     @contextlib.contextmanager
     def release(self) -> Iterator[bool]:
-        """Yield whether nobody else holds it; until the end of the block nobody begins to."""
+        """Release the lock after the block; yield whether no other process holds it or can acquire it meanwhile."""
         try:
-            last = self._descriptor is not None and _lock(self._descriptor, shared=False, wait=False)
-            yield last
-            if last and self._descriptor is not None and _is_file(self._descriptor, self.file):
+            is_last = self._descriptor is not None and _lock(self._descriptor, shared=False, wait=False)
+            yield is_last
+            if is_last and self._descriptor is not None and _is_file(self._descriptor, self.file):
                 with contextlib.suppress(OSError):
                     self.file.unlink()
         finally:
             self.close()
 
     def close(self) -> None:
-        """Release it without asking for the others."""
+        """Release the lock without checking for other holders."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def _open_lock(file: Path, *, shared: bool, wait: bool) -> int | None:
-    """Return an open and locked file; None if another process holds it and we do not wait."""
+    """Return the descriptor of the locked file, or None if another process holds it and ``wait`` is False."""
     file.parent.mkdir(parents=True, exist_ok=True)
     while True:
         try:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o666)
-        except PermissionError:  # another user's, who may have it locked
+        except PermissionError:  # the file of another user, who may hold the lock
             descriptor = os.open(file, os.O_RDONLY | _NO_LINK)
         if not _lock(descriptor, shared=shared, wait=wait):
             os.close(descriptor)
             return None
         if fcntl is None or _is_file(descriptor, file):
             return descriptor
-        os.close(descriptor)  # its holder removed it, so that others may hold a new one by now
+        os.close(descriptor)  # the holder removed it; another process may hold a new file by now
 
 
 def _lock(descriptor: int, *, shared: bool, wait: bool) -> bool:
-    """Lock an open file until it is closed; return False if another process has it."""
+    """Lock an open file until it is closed; return False if another process holds the lock."""
     if fcntl is None:
         return True
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
-    except OSError:  # some network drives know no locks; most users are alone there
+    except OSError:  # some network file systems have no locks; go ahead without one
         pass
     return True
 
 
 def _is_file(descriptor: int, file: Path) -> bool:
-    """Say whether an open file still has its name."""
+    """Return whether the path still refers to the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), file.stat())
     except OSError:
@@ -546,22 +551,23 @@ def _is_file(descriptor: int, file: Path) -> bool:
 
 
 def _sign(descriptor: int, doing: str) -> None:
-    facts = {
+    """Write the holder's process, host, start time, activity and command into the lock file."""
+    holder = {
         "pid": os.getpid(),
         "host": platform.node(),
         "since": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
         "doing": doing,
         "command": " ".join(sys.argv),
     }
-    with contextlib.suppress(OSError):  # a full disk does not keep anybody from holding a lock
+    with contextlib.suppress(OSError):  # on a full disk, the lock is held but not signed
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, json.dumps(facts).encode())
+        os.write(descriptor, json.dumps(holder).encode())
 
 
 def _holder(file: Path) -> str:
-    """Return what the holder of a lock does, and who it is."""
+    """Return the activity, process, host and start time of a lock's holder, as the predicate of a sentence."""
     try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
-        return f"{facts['doing']} by process {facts['pid']} on host {facts['host']} (since {facts['since']})"
+        holder = json.loads(file.read_text(encoding="utf-8"))
+        return f"{holder['doing']} by process {holder['pid']} on host {holder['host']} (since {holder['since']})"
     except (OSError, ValueError, KeyError, TypeError):
         return "is in use by another process"

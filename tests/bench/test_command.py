@@ -113,7 +113,7 @@ def test_the_folder_of_another_grid_is_left_alone(tmp_path):
     for more in ([], ["--tables-only"], ["--dry-run"]):
         result = bench("demo", *QUICK, "--out", tmp_path, *more)
         assert isinstance(result.exception, TagspreadError)
-        assert "holds a grid on voc; give another" in str(result.exception)
+        assert "holds a grid on voc; choose another" in str(result.exception)
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
@@ -189,7 +189,7 @@ def test_a_damaged_plan_is_named(tmp_path, text):
 def test_the_folder_of_a_run_is_left_alone(tmp_path):
     (tmp_path / "config.json").write_text('{"tagspread": "0.1.0"}')
     result = bench("demo", "--methods", "asl", "--out", tmp_path)
-    assert "is the folder of a run" in str(result.exception)
+    assert "is a run folder" in str(result.exception)
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
 
 

@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -54,6 +56,24 @@ def test_labels_needed_is_the_first_size_that_suffices():
             low, high = ts.proportion_interval([n // 2] * classes, n, confidence, "hoeffding")
             halves.append((high[0] - low[0]) / 2)
         assert halves[0] <= width < halves[1]
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 10**9), (4, 4), (3, 6), (6, 3), (2, 5)])
+def test_theorem1_says_nothing_without_a_positive_probability(n, m):
+    assert 1 - Fraction(2, n) - Fraction(2, m) <= 0
+    for changed in ((n, m), (m, n)):
+        with pytest.raises(ValueError, match="which is not above 0"):
+            ts.theorem1_bound(*changed)
+    assert ts.theorem1_bound(max(n, 5), max(m, 5)) > 0
+
+
+def test_theorem2_accepts_the_ends_of_every_range():
+    assert ts.theorem2_bound(0, 0, 1, 1, rademacher=0, lipschitz=0, loss_bound=0).total == 0
+    assert ts.theorem2_bound(1, 1, 0, 1, rademacher=0).pseudo_labels == 2
+    for broken in ({"labeled": -1}, {"unlabeled": -1}, {"classes": 0}, {"epsilon": -0.1}, {"delta": 1}):
+        given = {"epsilon": 0.0, "labeled": 5, "unlabeled": 5, "classes": 1, "rademacher": 0.0} | broken
+        with pytest.raises(ValueError, match=f"{next(iter(broken))} (is )?{next(iter(broken.values()))}"):
+            ts.theorem2_bound(**given)
 
 
 def test_theorem2_terms():

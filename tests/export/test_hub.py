@@ -134,7 +134,7 @@ def test_what_was_there_stays_there(untrained, tmp_path):
 
 def test_places_that_are_refused(run, tmp_path):
     before = {file: file.read_bytes() for file in run.iterdir() if file.is_file()}
-    with pytest.raises(TagspreadError, match="is the folder of a run, which must not be overwritten"):
+    with pytest.raises(TagspreadError, match="is a run folder, which must not be overwritten"):
         export_hub(run, run, overwrite=True)
     assert before == {file: file.read_bytes() for file in run.iterdir() if file.is_file()}
     (tmp_path / "file").write_text("")

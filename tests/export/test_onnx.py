@@ -113,7 +113,7 @@ def test_a_tag_that_is_never_chosen(untrained):
     [
         ("tags.pt", r"tags.pt has no supported suffix; use one of \.onnx"),
         ("folder.onnx", "is a folder"),
-        ("there.onnx", "exists; give another name, or replace it with overwrite=True"),
+        ("there.onnx", "exists; choose another name, or replace it with overwrite=True"),
         ("no/tags.onnx", "no is missing"),
     ],
 )

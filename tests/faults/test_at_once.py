@@ -42,7 +42,9 @@ def begin(trainings, tmp_path):
 def test_one_trains(first, second, begin, trainings):
     run = begin(first)
     with paused_child(lambda: trainings.train(run, 2, **WAYS[first]), RunFolder, "write_log") as pid:
-        words = rf"run is being trained by process {pid} on host .* \(since .*\); wait for it, or give another folder\."
+        words = (
+            rf"run is being trained by process {pid} on host .* \(since .*\); wait for it, or choose another folder\."
+        )
         with pytest.raises(ts.TagspreadError, match=words):
             trainings.train(run, 3, **WAYS[second])
     assert trainings.who(run) == "new"

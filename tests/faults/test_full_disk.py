@@ -55,7 +55,7 @@ def test_room_for_copies_is_asked_for_where_there_are_no_links(links, run, monke
     there = sum(map(len, contents(run).values()))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(there, 0, there))
     folder = RunFolder(run)
-    with nullcontext() if links else pytest.raises(ts.TagspreadError, match="make room"), folder.locked():
+    with nullcontext() if links else pytest.raises(ts.TagspreadError, match="free disk space"), folder.locked():
         folder.create(overwrite=True, bytes_needed=1)
 
 

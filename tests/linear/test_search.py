@@ -43,6 +43,17 @@ def test_a_unlabeled_that_shows_the_classes_is_used_and_one_of_noise_is_not():
     )  # requested explicitly
 
 
+def test_the_default_grid_spans_two_decades_around_its_defaults():
+    space = SearchSpace()
+    for values, steps in ((space.ridges, 5), (space.unlabeled_ridges, 2)):
+        factors = np.diff(np.log10(sorted(values)))
+        assert len(values) == steps
+        assert ((factors > 0.45) & (factors < 0.75)).all()  # a factor of about 3 to 5
+    assert space.ridges[0] == sorted(space.ridges)[2] == 0.3  # the middle is tried first, and kept in doubt
+    assert space.unlabeled_ridges[0] == min(space.unlabeled_ridges) == 0.02  # with more rows, a smaller penalty
+    assert space.unlabeled_weights == (1.0, 0.1, 0.0)  # all, a tenth, not at all
+
+
 def test_figures_are_those_of_heads_that_have_not_seen_the_rows():
     known, y, unlabeled = clusters(labeled=12)
     choice = run(known, y, unlabeled, ["bce"], space=SearchSpace(ridges=(0.3,)), folds=3, seed=5)

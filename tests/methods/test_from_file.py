@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from typer.testing import CliRunner
 
 import tagspread as ts
+from tagspread.cli import app
 from tagspread.data.datasets.digits import CLASSES, digit_canvases
 from tagspread.errors import TagspreadError
 from tagspread.methods import Labeled, find_method, get_method
@@ -241,12 +243,46 @@ def test_from_the_command_line_from_python_and_resumed_from_another_folder(home,
         ts.train("images", "labels.csv", "parts", method="rules.py:MyRule", method_options={"share": 0.7}, **QUICK)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
+    rules = home / "rules.py"
     done = tagspread("--resume", home / "parts", "--device=cpu", cwd=elsewhere)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"error: resuming {home / 'parts'} would execute the Python file of its method, {rules}:MyRule. If you trust "
+        f"that file, name it: tagspread train --resume {home / 'parts'} --method {rules}:MyRule\n"
+    )
+    done = tagspread("--resume", home / "parts", "--device=cpu", "--method", "../home/rules.py", cwd=elsewhere)
     assert done.returncode == 0, done.stderr
     assert_same(saved(home / "whole"), saved(home / "parts"))
     assert saved(home / "whole")["method.epochs"].item() == 2
     labels = saved(home / "whole")["targets.labels"]
     assert labels.sum(0).tolist() == [10] * 10  # of 32 rows, those above place 0.7 * 31
+
+
+def test_a_file_that_a_run_names_is_not_executed_unless_the_command_line_names_it(home, tmp_path, monkeypatch):
+    """A run from somebody else may name any file, also one inside the run."""
+    with stopped(3, monkeypatch):
+        ts.train("images", "labels.csv", "run", method="rules.py", **QUICK)
+    trap = home / "run" / "trap.py"
+    trap.write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\n" + RULE)
+    config = json.loads((home / "run" / "config.json").read_text())
+    config["settings"]["method"] = f"{trap}:MyRule"
+    (home / "run" / "config.json").write_text(json.dumps(config))
+    for given, words in [
+        ((), rf"would execute the Python file of its method, {trap}:MyRule\. If you trust that file, name it"),
+        (("--method", "rules.py"), f"--method names rules.py, but the method of run is in {trap}:MyRule; nothing was"),
+        (("--method", "cap"), f"--method names cap, but the method of run is in {trap}:MyRule; nothing was"),
+    ]:
+        result = CliRunner().invoke(app, ["train", "--resume", "run", "--device", "cpu", *given])
+        assert re.search(words, str(result.exception))
+    config["settings"] = config["settings"] | {"method": "cap", "labels": "/etc/passwd"}
+    (home / "run" / "config.json").write_text(json.dumps(config))
+    result = CliRunner().invoke(app, ["train", "--resume", "run", "--device", "cpu"])
+    assert "there is no setting 'labels'" in str(result.exception)
+    del config["settings"]["labels"]
+    (home / "run" / "config.json").write_text(json.dumps(config))
+    result = CliRunner().invoke(app, ["train", "--resume", "run", "--device", "cpu", "--method", str(trap)])
+    assert "the method of run is 'cap'; a run is resumed with its own method" in str(result.exception)
+    assert not (tmp_path / "executed").exists()
 
 
 def test_a_run_does_not_go_on_with_a_file_that_was_changed(home, monkeypatch):

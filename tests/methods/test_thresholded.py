@@ -115,6 +115,15 @@ def test_adsh_without_a_sure_reference_takes_the_single_most_confident():
     assert state["present"].tolist() == pytest.approx([0.95, 0.9, 0.95])
 
 
+@pytest.mark.parametrize(("score", "kept"), [(0.97, 4), (0.6, 1)])
+def test_adsh_with_one_find_in_the_reference_class(score, kept):
+    """A single find is all finds or none: every other class then keeps all of its finds, or only the surest."""
+    labeled = Labeled(torch.tensor([[1, 1], [1, 0]]), named(2))
+    columns = [logit(score, 0.2, 0.2, 0.2), logit(0.9, 0.8, 0.7, 0.6)]
+    found = get_method("adsh").targets(torch.stack(columns, 1), labeled, get_method("adsh").start(labeled))
+    assert int((found.labels[:, 1] == 1).sum()) == kept
+
+
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [

@@ -112,12 +112,12 @@ def test_bad_calls_are_one_message_and_exit_code_2(run, folder, tmp_path):
     (tmp_path / "mine.csv").write_text("mine")
     (tmp_path / "list.txt").write_text("p000.png\np001.png\n")  # which are in another folder
     for arguments, words in [
-        (["predict", folder, folder], "not the folder of a run"),
+        (["predict", folder, folder], "not a run folder"),
         (["predict", run, tmp_path / "none"], "there is no folder or file"),
         (["predict", run, folder / "p000.png", folder / "p00O.png"], "there is no folder or file .*p00O.png"),
         (["predict", run, folder / "broken.png"], "broken.png: .*check that the paths are images"),
         (["predict", run, tmp_path / "list.txt", "-o", tmp_path / "new.csv"], "none of the 2 images can be read"),
-        (["predict", run, folder, "-o", tmp_path / "mine.csv"], "exists; give another name"),
+        (["predict", run, folder, "-o", tmp_path / "mine.csv"], "exists; choose another name"),
         (["predict", run, folder, "-o", tmp_path / "t.xls"], "has no supported suffix"),
         (["predict", run, folder, "--fill", folder / "labels.csv"], "--fill needs one folder"),
         (

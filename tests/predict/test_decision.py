@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,6 +65,21 @@ def test_without_held_out_images_the_unlabeled_is_matched():
     stated = decide_for_run(dataset, logits_of, {dataset.classes[0]: 0.5})["thresholds"]
     assert decide(unlabeled[:, :1], [stated[0]]).sum() == len(unlabeled) // 2
     assert stated[1:] == facts["thresholds"][1:]
+
+
+def test_classes_are_matched_to_the_frequency_of_their_known_labels():
+    """Unknown labels count neither way, and a class without a positive has no frequency of its own."""
+    dataset = make_dataset()
+    logits, logits_of = answers(dataset)
+    y = dataset.y.copy()
+    y[dataset.labeled[::2], 0] = -1
+    y[dataset.labeled, 1] = 0
+    y[dataset.labeled, 2] = -1
+    facts = decide_for_run(replace(dataset, y=y), logits_of)
+    assert facts["decision"]["classes_with_pooled_threshold"][:2] == list(dataset.classes[1:3])
+    known = y[dataset.labeled, 0][y[dataset.labeled, 0] >= 0]
+    found = decide(1 / (1 + np.exp(-logits[dataset.unlabeled, :1])), facts["thresholds"][:1]).sum()
+    assert found == pytest.approx(known.mean() * len(dataset.unlabeled), abs=0.5 + 1e-9)
 
 
 def test_with_neither_it_is_one_half():

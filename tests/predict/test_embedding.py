@@ -35,7 +35,7 @@ def test_the_command_writes_names_and_features(images, tmp_path):
     assert str(found["backbone"]) == "small"
     again = CliRunner().invoke(app, [*arguments, "--weights", "none"])
     assert isinstance(again.exception, TagspreadError)
-    assert "exists; give another name" in str(again.exception)
+    assert "exists; choose another name" in str(again.exception)
     assert CliRunner().invoke(app, [*arguments, "--weights", "none", "--overwrite"]).exit_code == 0
 
 

@@ -123,7 +123,7 @@ def test_bad_calls_are_refused_and_nothing_is_lost(tagger, few, tmp_path):
         assert table.read_bytes() == kept
         assert not (tmp_path / "out.csv").exists()
 
-    refused("exists; give another name", out=table)
+    refused("exists; choose another name", out=table)
     refused("is the table to fill", out=table, overwrite=True)
     refused("has no supported suffix; use one of .csv", out=tmp_path / "out.parquet")
     refused("there is no file", given=tmp_path / "none.csv")

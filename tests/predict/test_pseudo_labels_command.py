@@ -129,7 +129,7 @@ def test_refusals(run, folder, tmp_path):
         pseudo_labels(run, "--corrected", tmp_path / "x.json")
     with pytest.raises(ValueError, match="are used with --label-studio FILE only"):
         pseudo_labels(run, "--most", 3)
-    with pytest.raises(ValueError, match="is not the folder of a run"):
+    with pytest.raises(ValueError, match="is not a run folder"):
         pseudo_labels(folder)
     (tmp_path / "tasks.xml").write_text("mine")
     with pytest.raises(ValueError, match=r"tasks.xml exists"):
@@ -151,7 +151,7 @@ def test_what_is_there_is_replaced_only_if_that_is_wanted(run, folder, tmp_path)
     for file in mine:
         file.write_text("mine")
     for options in (exports, exports[2:], merge):
-        with pytest.raises(TagspreadError, match=r"exists; give another name, or replace it with") as caught:
+        with pytest.raises(TagspreadError, match=r"exists; choose another name, or replace it with") as caught:
             pseudo_labels(run, *options)
         assert "--overwrite" in caught.value.on_command_line
         assert [file.read_text() for file in mine] == ["mine"] * 4

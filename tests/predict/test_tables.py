@@ -73,7 +73,7 @@ def test_no_file_is_lost_and_no_half_file_left(tmp_path, kind):
         stopped()
     assert not list(tmp_path.iterdir())
     file.write_text("mine")
-    with pytest.raises(ValueError, match="exists; give another name, or replace it with overwrite=True"):
+    with pytest.raises(ValueError, match="exists; choose another name, or replace it with overwrite=True"):
         written(file)
     assert file.read_text() == "mine"
     with pytest.raises(RuntimeError), open_table(file, ("cat",), overwrite=True):

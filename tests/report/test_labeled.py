@@ -1,8 +1,11 @@
+import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import tagspread as ts
 from tagspread.data.tables.read import read_table
@@ -10,8 +13,10 @@ from tagspread.predict.evaluation import count_seen
 from tagspread.report.labeled import find_labeled
 from tagspread.report.page import write_report
 from tagspread.report.summary import summarize_run
+from tagspread.run.artifact import file_digest
+from tagspread.run.record import RunRecord
 from tagspread.run.split import Part
-from tests.report.conftest import QUICK, write_csv
+from tests.report.conftest import QUICK, file_name, write_csv
 
 
 def reasons(summary):
@@ -122,3 +127,39 @@ def test_given_images_that_were_trained_on_are_counted(run, folder, tmp_path, dr
     assert count_seen(tagger, part.table).trained_on == 10
     with pytest.raises(ts.TagspreadError, match=r"none\.csv"):
         find_labeled(summarize_run(run), tmp_path / "none.csv", folder)
+
+
+def test_a_run_from_somebody_else_puts_no_other_images_on_the_page(copied, drawn, tmp_path):
+    """An edited config.json names another folder, and an edited split.csv other files: none of them is shown."""
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    for i in range(140):
+        Image.new("RGB", (24, 24), (255, 0, i)).save(secret / file_name(i))
+    config = json.loads((copied / "config.json").read_text())
+    own = Path(config["data"]["images"])
+    shown = write_report(copied, tmp_path / "own.html", device="cpu").path.read_text()
+    assert "data:image/webp" in shown
+    config["data"]["images"] = str(secret)
+    (copied / "config.json").write_text(json.dumps(config))
+    page = write_report(copied, tmp_path / "page.html", device="cpu")
+    assert "data:image" not in page.path.read_text()
+    assert ("Examples among 40 images", "the content is not the one that the run recorded in split.csv") in page.missing
+    (secret / file_name(60)).write_bytes((own / file_name(60)).read_bytes())  # what the run knows is shown
+    assert "data:image/webp" in write_report(copied, tmp_path / "one.html", device="cpu").path.read_text()
+
+
+@pytest.mark.parametrize("name", ["{outside}", "../outside/p.png"])
+def test_a_name_that_leaves_the_folder_of_images_is_refused(name, copied, folder, tmp_path):
+    name = name.format(outside=tmp_path / "p.png")
+    table, facts = copied / "split.csv", json.loads((copied / "labels.json").read_text())
+    lines = table.read_text().splitlines()
+    at = next(at for at, line in enumerate(lines) if ",test," in line)
+    lines[at] = ",".join([name, *lines[at].rsplit(",", 12)[1:]])
+    table.write_text("\n".join(lines) + "\n")
+    facts["sha256"]["split.csv"] = file_digest(table)
+    (copied / "labels.json").write_text(json.dumps(facts))
+    with pytest.raises(ts.TagspreadError, match=r"split\.csv names .* outside the folder of images"):
+        RunRecord.read(copied).test_table()
+    page = write_report(copied, tmp_path / "page.html", device="cpu")
+    assert "data:image" not in page.path.read_text()
+    assert any("outside the folder of images" in why for _, why in page.missing)

@@ -140,7 +140,7 @@ def test_the_command(copied, tmp_path):
     assert "note: not shown: how good each tag is" in done.stdout
     refused = command(tmp_path)
     assert refused.returncode == 2
-    assert "not the folder of a run" in refused.stderr
+    assert "not a run folder" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 

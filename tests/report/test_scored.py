@@ -65,7 +65,7 @@ def scored(tmp_path):
     y = random.integers(0, 2, (12, 3)).astype(np.int8)
     y[:, 2] = [1] + [0] * 11
     part = Part(LabelTable(paths, ("a", "b", "c"), y), "test images", True, tmp_path)
-    return module.ScoredPart(part, [], random.random((12, 3)), None, None)  # type: ignore[arg-type]
+    return module.ScoredPart(part, [], random.random((12, 3)), None, None, np.ones(12, bool))  # type: ignore[arg-type]
 
 
 def shown(found):

@@ -73,7 +73,7 @@ def sign(run, name):
         ("log.jsonl", "[]\n", "line 1"),
         ("log.jsonl", '{"epoch": "x"}\n', "line 1"),
         ("config.json", '{"tagspread": "0.1.0"}', "no settings"),
-        ("config.json", "{}", "not the folder of a run"),
+        ("config.json", "{}", "not a run folder"),
         ("metrics.json", "{", "damaged"),
         ("labels.json", "{}", "no format number"),
     ],
@@ -89,7 +89,7 @@ def test_damaged_files_are_named(copied, name, text, words):
 
 
 def test_other_folders_are_refused(tmp_path):
-    with pytest.raises(ts.TagspreadError, match="not the folder of a run"):
+    with pytest.raises(ts.TagspreadError, match="not a run folder"):
         summarize_run(tmp_path)
     with pytest.raises(ts.TagspreadError, match="no folder"):
         summarize_run(tmp_path / "nowhere")

@@ -58,7 +58,7 @@ def test_two_files_are_enough(run, tagger, drawn, tmp_path):
 
 def test_what_is_no_run_is_refused(run, tmp_path):
     refused(tmp_path / "nowhere", "there is no folder .*nowhere")
-    refused(tmp_path, "has no labels.json: it is not the folder of a run")
+    refused(tmp_path, "has no labels.json: it is not a run folder")
     shutil.copy(run / "config.json", tmp_path)
     refused(tmp_path, "has no labels.json: training has not finished")
     refused(run / "labels.json", "there is no folder")

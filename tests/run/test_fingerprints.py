@@ -116,5 +116,5 @@ def test_a_tagger_without_its_run_does_not_know_what_it_was_trained_on(run, fold
     call = ["evaluate", tmp_path / "tagger", "--labels", folder / "labels.csv", "--images", folder, "--samples", 2]
     assert "it is unknown whether it was trained on these images" in tagspread(*call)
     assert json.loads(tagspread(*call, "--json"))["trained_on"] is None
-    with pytest.raises(ts.TagspreadError, match="not the folder of a run"):
+    with pytest.raises(ts.TagspreadError, match="not a run folder"):
         evaluate(ts.load(tmp_path / "tagger", device="cpu"))

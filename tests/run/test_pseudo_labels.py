@@ -115,7 +115,7 @@ def test_another_header_and_no_pseudo_labels_and_no_run(run, tmp_path):
         (tmp_path / "metrics.json").write_text(json.dumps(gain))
         with pytest.raises(ValueError, match=words):
             read_pseudo_labels(tmp_path)
-    with pytest.raises(ValueError, match="is not the folder of a run"):
+    with pytest.raises(ValueError, match="is not a run folder"):
         read_pseudo_labels(tmp_path / "nothing")
 
 

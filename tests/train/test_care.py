@@ -26,10 +26,10 @@ def test_overwrite_knows_a_run_from_another_program_s_folder(dataset, tiny, sile
     theirs = {"config.json": '{"architectures": ["Bert"]}', "model.safetensors": "weights", "report.html": "page"}
     for name, text in theirs.items():
         (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match="holds files that are not of a run"):
+    with pytest.raises(ValueError, match="holds files that do not belong to a run"):
         run_training(dataset, tiny(), tmp_path, RunOptions(overwrite=True), watcher=silent)
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == theirs
-    with pytest.raises(ValueError, match="is not the folder of a run"):
+    with pytest.raises(ValueError, match="is not a run folder"):
         RunFolder(tmp_path).read_json("config.json")
 
 

@@ -2,14 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from tagspread.data.images.store import TensorStore
 from tagspread.methods import METHODS, get_method
 from tagspread.run import checkpoint
 from tagspread.train import preflight
+from tagspread.train.dataset import Dataset
 from tagspread.train.experiment import plan_stages
 from tagspread.train.preflight import prepare, seeded_backbone
 from tagspread.train.trainer import RunOptions, run_training
@@ -60,6 +63,23 @@ def test_network_method_and_stages_are_built_once(method, dataset, tiny, silent,
     config = tiny(method=method, warmup_epochs=0, epochs=1)
     run_training(dataset, config, tmp_path / "run", watcher=silent, backbone=seeded_backbone(config))
     assert sorted(built) == ["_backbone", "get_method", "plan_stages"]
+
+
+@pytest.mark.parametrize(("share", "labeled", "warmup"), [(0.05, 4, 16), (0.1, 8, 32), (0.15, 12, 48), (0.2, 16, 64)])
+def test_batches_of_the_published_code(share, labeled, warmup, tiny):
+    n, total = round(share * 5717), 5717  # VOC 2012 train
+    rows = np.arange(total)
+    data = Dataset(
+        TensorStore(np.zeros((total, 1, 1, 1), np.uint8), CPU),
+        np.zeros((total, 1), np.int8),
+        ("a",),
+        labeled=rows[:n],
+        unlabeled=rows[n:],
+    )
+    first, main = plan_stages(data, tiny(batch=64, warmup_batch=None, batch_labeled=None), METHODS["cap"]())
+    assert (first.batch_labeled, first.batch_unlabeled, first.steps) == (warmup, 0, -(-n // warmup))
+    assert (main.batch_labeled, main.batch_unlabeled) == (labeled, 64 - labeled)
+    assert main.steps == -(-(total - n) // (64 - labeled))
 
 
 def test_the_experiment_says_where_training_stands(dataset, tiny):

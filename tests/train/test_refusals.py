@@ -39,7 +39,7 @@ def test_the_output_folder_is_the_user_s(dataset, tiny, silent, tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "diary.txt").write_text("mine")
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match="holds files that are not of a run"):
+        with pytest.raises(ValueError, match="holds files that do not belong to a run"):
             run_training(dataset, quick, tmp_path / "notes", RunOptions(overwrite=overwrite), watcher=silent)
     with pytest.raises(ValueError, match="is a file"):
         run_training(dataset, quick, tmp_path / "notes" / "diary.txt", watcher=silent)

@@ -26,10 +26,10 @@ def check_folder(results: Results, dataset: str) -> None:
     if out.exists() and not out.is_dir():
         raise TagspreadError(f"{out} is a file; give a folder for the grid with @out.", out=...)
     if RunFolder(out).is_run:
-        raise TagspreadError(f"{out} is the folder of a run; give another @out for a grid.", out=...)
+        raise TagspreadError(f"{out} is a run folder; choose another @out for a grid.", out=...)
     others = {cell["dataset"] for cell in results.planned()} - {dataset}
     if others:  # tables and charts have one name each
-        raise TagspreadError(f"{out} holds a grid on {min(others)}; give another @out for {dataset}.", out=...)
+        raise TagspreadError(f"{out} holds a grid on {min(others)}; choose another @out for {dataset}.", out=...)
 
 
 def check_unused(results: Results) -> None:
@@ -39,7 +39,7 @@ def check_unused(results: Results) -> None:
     out = results.folder
     if found := sorted(name for name in (*TABLES, *CHART_FILES, LABEL_STUDY, FILE) if (out / name).exists()):
         raise TagspreadError(
-            f"{out} holds {found[0]}, which is not of a grid; give another @out, so that nothing of yours is lost.",
+            f"{out} holds {found[0]}, which is not of a grid; choose another @out, so that nothing of yours is lost.",
             out=...,
         )
 
@@ -51,7 +51,7 @@ def check_data(results: Results, source: BenchmarkData, root: Path | None) -> st
         found = f"{results.folder} holds a grid on other images or labels than those of {root}"
         if root is None:
             found = f"{results.folder} holds a grid on another number of canvases"
-        raise TagspreadError(f"{found}; give another @out.", out=...)
+        raise TagspreadError(f"{found}; choose another @out.", out=...)
     return digest
 
 

@@ -13,7 +13,7 @@ from tagspread.bench.records import Record, is_current, place_of, versions
 from tagspread.errors import TagspreadError
 from tagspread.files import LOCK, Remedy, hold_lock, write_text
 
-OUT = Remedy("make room there, or give another --out")
+OUT = Remedy("free disk space there or choose another --out")
 
 
 class Results:
@@ -109,7 +109,7 @@ class Results:
         except FileNotFoundError:
             return b""
         except OSError as error:
-            raise TagspreadError(f"{self.file} cannot be read ({error.strerror}); give another --out.") from None
+            raise TagspreadError(f"{self.file} cannot be read ({error.strerror}); choose another --out.") from None
 
 
 def write_file(file: Path, text: str) -> None:
@@ -124,7 +124,7 @@ def _writing(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise TagspreadError(f"{file} cannot be written to ({error.strerror}); give another --out.") from None
+        raise TagspreadError(f"{file} cannot be written to ({error.strerror}); choose another --out.") from None
 
 
 def _parsed(line: bytes) -> Record | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,7 +49,13 @@ def train(
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
-    method: Annotated[str | None, typer.Option(help="Method listed by `tagspread methods`; by default cap.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="Method listed by `tagspread methods`, or FILE.py:CLASS, which executes that file; by default cap. "
+            "To --resume a run with such a file, name it again."
+        ),
+    ] = None,
     preset: Annotated[
         str | None, typer.Option(help="Settings to start from: default (recommended) or paper (as published).")
     ] = None,
@@ -90,6 +97,7 @@ def train(
     Training settings that are not given take the values of --preset.
     """
     from tagspread.api import train as run_train
+    from tagspread.methods.from_file import is_from_file
 
     given = {
         "backbone": backbone, "weights": weights, "epochs": epochs, "warmup_epochs": warmup_epochs, "batch": batch,
@@ -97,14 +105,14 @@ def train(
     }  # fmt: skip
     settings = {name: value for name, value in given.items() if value is not None} | read_settings(set_ or [])
     if resume is not None:
-        if settings or overwrite or cache or out or labels or test_labels or test_share is not None:
+        if settings.keys() - {"method"} or overwrite or cache or out or labels or test_labels or test_share is not None:
             raise TagspreadError(
                 "--resume continues a run with its own settings and data; leave out all other settings. Give IMAGES "
-                "only if the image folder was moved."
+                "only if the image folder was moved, and --method only for a method of your own."
             )
         if _already_finished(resume):
             return
-        arguments = _of_run(resume, images)
+        arguments = _of_run(resume, images, method)
     else:
         required = {"the folder of images": images, "--labels FILE": labels, "--out RUN": out}
         if missing := [name for name, value in required.items() if value is None]:
@@ -122,7 +130,8 @@ def train(
             "table_options": options,
             "cache": cache,
         }
-    with may_be_stopped("stopped and saved; resume with: tagspread train --resume {}"):
+    again = f" --method {shlex.quote(method)}" if method is not None and is_from_file(method) else ""
+    with may_be_stopped(f"stopped and saved; resume with: tagspread train --resume {{}}{again}"):
         keep_better |= arguments.pop("keep_better", False)
         run = run_train(
             device=device,
@@ -175,17 +184,21 @@ def _report(run: Run) -> None:
         say(f"note: {run.metrics['warning']}")
 
 
-def _of_run(folder: Path, images: Path | None) -> JsonObject:
+def _of_run(folder: Path, images: Path | None, method: str | None) -> JsonObject:
     """Return the arguments to resume a run with, from its record; tables and image folder are not read again.
 
     Args:
         folder: the run's folder.
         images: the folder of images, if it was moved.
+        method: the method that the user named again.
     """
     from tagspread.run.config import RunConfig
     from tagspread.run.split import has_split
+    from tagspread.train.config import TrainConfig
 
     config = RunConfig.read(folder)
+    TrainConfig.check_names(config.settings)  # nothing but settings: no other argument of ts.train
+    _check_method(folder, str(config.settings.get("method", "")), method)
     data = config.data
     arguments: JsonObject = {"images": images, "labels": None, "cache": data.cache}
     if not has_split(folder):  # stopped before its split was written: nothing is trained yet
@@ -196,3 +209,30 @@ def _of_run(folder: Path, images: Path | None) -> JsonObject:
         arguments |= {"images": images or data.images, "labels": data.labels, "test_labels": data.test_labels}
         arguments |= {"test_share": data.test_share, "table_options": data.table_options}
     return arguments | config.settings | {"out": folder, "keep_better": config.keep_better}
+
+
+def _check_method(folder: Path, recorded: str, given: str | None) -> None:
+    """Raise unless the user named the Python file that resuming would execute: a run may come from somebody else.
+
+    Args:
+        folder: the run's folder.
+        recorded: the method that its ``config.json`` names.
+        given: the method that the user named, if any.
+    """
+    from tagspread.methods.from_file import is_from_file, is_same_file
+
+    if is_from_file(recorded):
+        if given is None:
+            raise TagspreadError(
+                f"resuming {folder} would execute the Python file of its method, {recorded}. If you trust that file, "
+                f"name it: tagspread train --resume {folder} --method {shlex.quote(recorded)}"
+            )
+        if not is_same_file(given, recorded):
+            raise TagspreadError(
+                f"--method names {given}, but the method of {folder} is in {recorded}; nothing was executed. Give that "
+                "file, or start a new run in another folder."
+            )
+    elif given is not None and given != recorded:
+        raise TagspreadError(
+            f"the method of {folder} is {recorded!r}; a run is resumed with its own method, so leave out --method."
+        )

@@ -58,7 +58,7 @@ def merge_corrected(
     sources = [corrected, *(Path(table) for table in (data.labels,) if table is not None)]
     if out.exists() and any(source.exists() and out.samefile(source) for source in sources):
         raise TagspreadError(
-            f"{out} is one of the tables to merge; give another file, so that nothing of yours is lost."
+            f"{out} is one of the tables to merge; choose another file, so that nothing of yours is lost."
         )
     known.merge(new).write(out, root, overwrite=overwrite)
     return Merged(len(known), len(new), tuple(name for name in new.classes if name not in set(known.classes)))

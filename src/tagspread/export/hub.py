@@ -56,7 +56,7 @@ def export_hub(
     settings = _settings(Path(run))
     try:
         target.mkdir(parents=True, exist_ok=True)
-        with refuse_others(target / LOCK, target, "is being exported to", "give another folder"):
+        with refuse_others(target / LOCK, target, "is being exported to", "choose another folder"):
             _check_folder(target, overwrite)
             for place in (target, target / PREVIOUS):
                 remove_stale(place)
@@ -67,7 +67,8 @@ def export_hub(
                 swap_files(fresh, target, FILES)
     except OSError as error:
         raise TagspreadError(
-            f"{target} cannot be written to ({error.strerror or error}); make room there, or give another folder."
+            f"{target} cannot be written to ({error.strerror or error}); free disk space there or choose another "
+            "folder."
         ) from None
     return target
 
@@ -76,11 +77,11 @@ def _check_folder(target: Path, overwrite: bool) -> None:
     if target.exists() and not target.is_dir():
         raise TagspreadError(f"{target} is a file; give a folder.")
     if RunFolder(target).is_run:
-        raise TagspreadError(f"{target} is the folder of a run, which must not be overwritten; give another folder.")
+        raise TagspreadError(f"{target} is a run folder, which must not be overwritten; choose another folder.")
     there = [name for name in FILES if (target / name).exists()]
     if there and not overwrite and not _is_unfinished(target):
         raise TagspreadError(
-            f"{target} already holds {', '.join(there)}; give another folder, or replace such files with @overwrite.",
+            f"{target} already holds {', '.join(there)}; choose another folder, or replace such files with @overwrite.",
             overwrite=True,
         )
 

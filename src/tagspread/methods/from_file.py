@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -44,15 +45,29 @@ def absolute_name(name: str) -> str:
     >>> absolute_name("cap")
     'cap'
     """
-    if ".py" not in name:
+    if not is_from_file(name):
         return name
     path, class_name = _file_and_class(name)
     return f"{path.absolute()}:{class_name}".removesuffix(":")
 
 
+def is_from_file(name: str) -> bool:
+    """Return whether a method's name stands for a Python file, which using the method executes."""
+    return ".py" in name
+
+
+def is_same_file(name: str, other: str) -> bool:
+    """Return whether two names stand for the same Python file."""
+    return is_from_file(name) and is_from_file(other) and _resolved(name) == _resolved(other)
+
+
+def _resolved(name: str) -> str:
+    return os.path.realpath(_file_and_class(name)[0])
+
+
 def method_file_digest(name: str) -> str:
     """Return the SHA-256 digest of the file that defines a method, or an empty string for a built-in method."""
-    return hashlib.sha256(_file_and_class(name)[0].read_bytes()).hexdigest() if ".py" in name else ""
+    return hashlib.sha256(_file_and_class(name)[0].read_bytes()).hexdigest() if is_from_file(name) else ""
 
 
 def _file_and_class(name: str) -> tuple[Path, str]:

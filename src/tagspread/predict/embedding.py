@@ -87,7 +87,7 @@ def check_file(file: Path, overwrite: bool) -> None:
     if file.suffix != ".npz":
         raise TagspreadError(f"{file} does not end in .npz, the format of embeddings; give a file name that does.")
     if file.exists() and not overwrite:
-        raise TagspreadError(f"{file} exists; give another name, or replace it with @overwrite.", overwrite=True)
+        raise TagspreadError(f"{file} exists; choose another name, or replace it with @overwrite.", overwrite=True)
 
 
 def write_features(found: Embedded, file: Path, backbone: str, *, overwrite: bool = False) -> None:
@@ -96,6 +96,6 @@ def write_features(found: Embedded, file: Path, backbone: str, *, overwrite: boo
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TagspreadError(f"{file} cannot be written ({error.strerror}); give another place.") from None
+        raise TagspreadError(f"{file} cannot be written ({error.strerror}); choose another location.") from None
     with reserve_output(file, overwrite, (".npz",)), atomic_file(file) as opened:
         np.savez(opened, images=np.array(found.images), features=found.features, backbone=np.array(backbone))

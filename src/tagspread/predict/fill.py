@@ -92,7 +92,7 @@ def fill_table(
     """
     check_output(out, overwrite, SUFFIXES)
     if out.exists() and out.samefile(table):
-        raise TagspreadError(f"{out} is the table to fill, which must not be overwritten; give another file.")
+        raise TagspreadError(f"{out} is the table to fill, which must not be overwritten; choose another file.")
     with reserve_output(out, overwrite, SUFFIXES):
         given = GivenOptions.of(options).to_dict()
         read = _read(table, images, TableOptions(**options_for_run(table, own_table_options(tagger), given)))

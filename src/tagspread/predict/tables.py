@@ -121,9 +121,9 @@ def check_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(WR
     if file.is_dir():
         raise TagspreadError(f"{file} is a folder; give a file.")
     if file.exists() and not overwrite:
-        raise TagspreadError(f"{file} exists; give another name, or replace it with @overwrite.", overwrite=True)
+        raise TagspreadError(f"{file} exists; choose another name, or replace it with @overwrite.", overwrite=True)
     if not file.parent.is_dir():
-        raise TagspreadError(f"{file}: the folder {file.parent} is missing; create it, or give another file.")
+        raise TagspreadError(f"{file}: the folder {file.parent} is missing; create it, or choose another file.")
 
 
 @contextmanager
@@ -138,9 +138,9 @@ def reserve_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(
     check_output(file, overwrite, suffixes)
     with ExitStack() as held:
         try:
-            held.enter_context(refuse_others(lock_of(file), file, "is being written", "give another name"))
+            held.enter_context(refuse_others(lock_of(file), file, "is being written", "choose another name"))
         except OSError as error:
-            raise TagspreadError(f"{file} cannot be written ({error.strerror}); give another place.") from None
+            raise TagspreadError(f"{file} cannot be written ({error.strerror}); choose another location.") from None
         check_output(file, overwrite, suffixes)  # another process may just have finished it
         yield
 
@@ -177,5 +177,5 @@ def check_delimiter(classes: Sequence[str], delimiter: str) -> None:
     clash = next((name for name in classes if delimiter in name), None)
     if clash is not None:
         raise TagspreadError(
-            f"the tag {clash!r} contains the delimiter {delimiter!r}; give another @delimiter.", delimiter=...
+            f"the tag {clash!r} contains the delimiter {delimiter!r}; choose another @delimiter.", delimiter=...
         )

@@ -29,12 +29,14 @@ class Part:
         words: what they are called on the page, such as "test images".
         fair: whether the tagger has not seen their labels.
         root: the folder that their names are shown from.
+        digests: digests that the run recorded for the images; None for images that the user named.
     """
 
     table: LabelTable
     words: str
     fair: bool
     root: Path
+    digests: split.Digests | None = None
 
 
 @dataclass(frozen=True)
@@ -99,16 +101,15 @@ def find_labeled(
 def _fairest(summary: RunSummary, record: RunRecord, images: str | Path | None) -> Part:
     """Return the images that show best how good the tagger is: test, held out, or else those it was trained on."""
     root = record.root(images) or Path()
+    digests = record.split.digests
     if len(rows := record.split.rows(split.Part.TEST)):
-        return Part(record.table(rows, images), record.test_words, True, root)
+        return Part(record.table(rows, images), record.test_words, True, root, digests[rows])
     if len(rows := record.split.rows(split.Part.HELD_OUT)):
-        return Part(record.table(rows, images), "images that were held out to choose by", True, root)
-    part = Part(
-        record.table(record.split.rows(split.Part.LABELED), images),
-        "labeled images, which it was trained on",
-        False,
-        root,
-    )
+        words = "images that were held out to choose by"
+        return Part(record.table(rows, images), words, True, root, digests[rows])
+    rows = record.split.rows(split.Part.LABELED)
+    words = "labeled images, which it was trained on"
+    part = Part(record.table(rows, images), words, False, root, digests[rows])
     why = "no image was kept to test on; train with --test-labels or --test-share, or give --labels FILE"
     summary.missing.append(Missing("How good each tag is", why))
     return part

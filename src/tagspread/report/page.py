@@ -31,6 +31,7 @@ from tagspread.report.scored import GROUPS, UNSURE, Example, ScoredPart, example
 from tagspread.report.sentences import hundredths, length, notes, sentences, setting, tiles
 from tagspread.report.summary import Missing, RunSummary, summarize_run
 from tagspread.run.artifact import check_weights
+from tagspread.run.split import FILE as SPLIT
 from tagspread.train.config import settings_in_use
 from tagspread.wording import counted
 
@@ -106,6 +107,9 @@ def write_report(
             summary.missing.append(
                 Missing("How good each tag is, and example images", error.on_command_line.rstrip("."))
             )
+    if scored is not None and (changed := int((~scored.may_be_shown).sum())):
+        what = f"Examples among {counted(changed, 'image')}"
+        summary.missing.append(Missing(what, f"the content is not the one that the run recorded in {SPLIT}"))
     text = _render(_content(summary, scored, labeled.trained_y))
     if out is None:
         write_text(file, text, errors="replace")

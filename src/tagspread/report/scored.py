@@ -20,6 +20,7 @@ from tagspread.data.images.decode import decode
 from tagspread.predict.evaluation import Evaluation, count_seen, measure, score_table
 from tagspread.predict.tagger import Tagger
 from tagspread.report.labeled import Part
+from tagspread.run.split import NONE, digest_files
 
 SIDE, QUALITY = 176, 62  # of thumbnails, shown at about half that size: crisp on a phone, and a few kilobytes each
 MOST_SHOWN = 6  # per group
@@ -46,6 +47,8 @@ class ScoredPart:
         probabilities: images x classes.
         evaluation: how good that is.
         reliability: how far the probabilities can be believed.
+        may_be_shown: whether each image is the one that the run recorded, so that a run from somebody else cannot put
+            other images of this machine on the page.
     """
 
     part: Part
@@ -53,6 +56,7 @@ class ScoredPart:
     probabilities: np.ndarray
     evaluation: Evaluation
     reliability: Reliability
+    may_be_shown: np.ndarray
 
 
 class Example(NamedTuple):
@@ -70,10 +74,13 @@ def score_part(tagger: Tagger, part: Part, progress: Progress | None = None) -> 
     logits, errors = score_table(tagger, part.table, progress)
     good = np.array([not error for error in errors])
     unreadable = [f"{path}: {error}" for path, error in zip(part.table.paths, errors, strict=True) if error]
-    part = replace(part, table=part.table.select(good))
+    part = replace(part, table=part.table.select(good), digests=None if part.digests is None else part.digests[good])
     probabilities = tagger.calibration.probabilities(logits[good])
     measured = measure(tagger, logits[good], part.table.y, unreadable, seen=count_seen(tagger, part.table))
-    return ScoredPart(part, unreadable, probabilities, measured, reliability(probabilities, part.table.y))
+    shown = np.ones(len(part.table), bool)
+    if part.digests is not None:
+        shown = (digest_files(part.table.paths) == part.digests) & (part.digests != NONE)
+    return ScoredPart(part, unreadable, probabilities, measured, reliability(probabilities, part.table.y), shown)
 
 
 def pick(probabilities: np.ndarray, y: np.ndarray, threshold: float, most: int) -> dict[str, list[int]]:
@@ -96,14 +103,18 @@ def pick(probabilities: np.ndarray, y: np.ndarray, threshold: float, most: int) 
 
 def examples(scored: ScoredPart, thresholds: np.ndarray, classes: Sequence[int]) -> dict[int, dict[str, list[Example]]]:
     """Return the images of some classes, by group: as many as the page has room for."""
-    y = scored.part.table.y
+    y, allowed = scored.part.table.y, np.flatnonzero(scored.may_be_shown)
 
     @cache
     def image(row: int) -> str:
         return thumbnail(scored.part.table.paths[row])
 
     for most in range(MOST_SHOWN, 0, -1):
-        picked = {k: pick(scored.probabilities[:, k], y[:, k], thresholds[k], most) for k in classes}
+        among = {k: pick(scored.probabilities[allowed, k], y[allowed, k], thresholds[k], most) for k in classes}
+        picked = {
+            k: {name: allowed[np.array(rows, np.int64)].tolist() for name, rows in groups.items()}
+            for k, groups in among.items()
+        }
         rows = [row for groups in picked.values() for group in groups.values() for row in group]
         if _fits(map(image, rows)) or most == 1:
             break

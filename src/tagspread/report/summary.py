@@ -96,7 +96,7 @@ def summarize_run(run: str | Path) -> RunSummary:
     """Read everything a run folder holds except the networks."""
     folder = RunFolder(run)
     if not folder.path.is_dir():
-        raise TagspreadError(f"there is no folder {folder.path}; give the folder of a run.")
+        raise TagspreadError(f"there is no folder {folder.path}; give a run folder.")
     config, missing = RunConfig.read(folder.path), list[Missing]()
     finished = any((folder.path / name).exists() for name in (FILE, "metrics.json"))
     if not finished:

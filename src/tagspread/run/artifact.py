@@ -25,7 +25,7 @@ from tagspread._version import __version__
 from tagspread.core.calibration import Calibration
 from tagspread.errors import Both, TagspreadError
 from tagspread.methods import METHODS, get_method
-from tagspread.run.folder import BELONG, CHOSEN, CONFIG, MANIFEST, RunFolder
+from tagspread.run.folder import CHOSEN, CONFIG, DIGESTED_FILES, MANIFEST, RunFolder
 from tagspread.vision.backbones import TagNet, build_network
 
 FORMAT = 2  # raised when an older version could no longer read, or would misread, what is written
@@ -93,7 +93,7 @@ def _names_digest(names: Sequence[str]) -> str:
 
 def write_artifact(run: RunFolder, facts: dict[str, Any]) -> None:
     """Write ``labels.json``, the last file of a run, with the SHA-256 of all others that belong to it."""
-    there = [name for name in BELONG if (run.path / name).is_file()]
+    there = [name for name in DIGESTED_FILES if (run.path / name).is_file()]
     told = facts | {"sha256": {name: file_digest(run.path / name) for name in there}}
     run.write_json(FILE, told | {"run": run.read_json(CONFIG).get("id")})
 
@@ -200,7 +200,7 @@ def _check_format(path: Path, found: int) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_dir():
-        raise TagspreadError(f"there is no folder {path}; give the folder of a run.")
+        raise TagspreadError(f"there is no folder {path}; give a run folder.")
     try:
         facts = json.loads((path / FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -215,7 +215,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _lacks_file(run: RunFolder) -> TagspreadError:
     before = run.where_previous
     if not run.is_run:
-        return TagspreadError(f"{run.path} has no {FILE}: it is not the folder of a run.{before}")
+        return TagspreadError(f"{run.path} has no {FILE}: it is not a run folder.{before}")
     if run.is_half_replaced:
         return TagspreadError(f"{run.path} has no {FILE}: the run was being replaced.{before}")
     if not (run.path / "metrics.json").exists():
@@ -232,7 +232,7 @@ def is_whole(run: str | Path) -> bool:
     try:
         artifact = read_artifact(run)
         check_weights(artifact)
-        for name in BELONG:
+        for name in DIGESTED_FILES:
             check_belongs(run, artifact.facts, name)
     except TagspreadError:
         return False

@@ -33,7 +33,7 @@ class Checkpoint(NamedTuple):
 
 def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: JsonObject) -> None:
     """Write a checkpoint; until it is whole and on the disk, the last one stays."""
-    remedy = Remedy("make room there or choose another @out. The last good checkpoint is kept", {"out": ...})
+    remedy = Remedy("free disk space there or choose another @out. The last good checkpoint is kept", {"out": ...})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

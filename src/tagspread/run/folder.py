@@ -1,16 +1,16 @@
-"""The run folder: what a run leaves behind, and the care not to lose anything that was there.
+"""The run folder: lock, output files, overwrite without data loss, and resume checks.
 
-Whoever trains into a folder holds its lock. A run is finished when its ``labels.json`` is there, which is written last
-and knows the SHA-256 of the other files. A run that replaces a finished one (``--overwrite``) goes through these
-states; after a kill in any of them the same command works:
+The process that trains into a folder holds its lock. A run is finished when it has a ``labels.json``, which is written
+last and contains the SHA-256 of the other files. When a run replaces a finished run (``--overwrite``), the folder
+passes through the states below. If the process is killed in any of them, the same command can be run again:
 
-1. The new run's first files are in a temporary folder; the old run is whole and answers.
-2. All files of the old run have second names in ``previous``, its ``labels.json`` last.
-3. The old ``labels.json`` is removed, then the old run's other files; its ``config.json`` stays, by which this state is
-   known (:attr:`RunFolder.is_half_replaced`).
-4. The new run's first files are moved in, ``config.json`` last, and the first checkpoint is written: the new run has
-   started. If that fails, the old run is put back.
-5. The new run is finished: ``previous`` is removed.
+1. The first files of the new run are in a temporary folder. The old run is complete and can be used.
+2. All files of the old run are hard-linked into ``previous``, ``labels.json`` last.
+3. The old ``labels.json`` is removed, then the other files of the old run except ``config.json``, which identifies this
+   state (:attr:`RunFolder.is_half_replaced`).
+4. The first files of the new run are moved in, ``config.json`` last, and the first checkpoint is written: the new run
+   has started. If this fails, the old run is restored.
+5. The new run is finished, and ``previous`` is removed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from tagspread.files import (
 )
 
 CONFIG, MANIFEST, CHECKPOINT = "config.json", "labels.json", "checkpoint/state.safetensors"
-OURS = (
+RUN_FILES = (
     CONFIG,
     "split.csv",
     "log.jsonl",
@@ -64,31 +64,40 @@ OURS = (
     "report.html",
     CHECKPOINT,
 )
-IN_ORDER = (CONFIG, *(name for name in OURS if name not in (CONFIG, MANIFEST)), MANIFEST)  # as they are written
-# whose digests the manifest has; config.json, which may be told where images are now, has an id in common with it
-BELONG = tuple(name for name in OURS if name not in (CONFIG, MANIFEST, "report.html", CHECKPOINT))
+WRITE_ORDER = (CONFIG, *(name for name in RUN_FILES if name not in (CONFIG, MANIFEST)), MANIFEST)
+# files whose digests are in the manifest. config.json is not: the paths in it may be updated when images move; it has
+# the same run ID as the manifest instead
+DIGESTED_FILES = tuple(name for name in RUN_FILES if name not in (CONFIG, MANIFEST, "report.html", CHECKPOINT))
 TRAINED, CHOSEN = "is being trained", "is having its thresholds chosen"
 _held: set[tuple[str, int]] = set()  # folders whose lock a thread of this process holds
 
 
 class RunFolder:
-    """The files of one run."""
+    """The folder that holds the files of one run.
+
+    Args:
+        path: the folder; it need not exist yet.
+
+    Attributes:
+        checkpoint: path of the checkpoint file.
+        keeps_old_run: whether the run that was to be replaced is still complete in the folder, or restored.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.checkpoint = self.path / CHECKPOINT
-        self.keeps_old_run = False  # whether a run that was to be replaced is still there, or there again
-        self._staged: Path | None = None  # where the first files of a run are that is to replace another
-        self._replaced = False  # whether the old run was moved away by this object
+        self.keeps_old_run = False
+        self._staged: Path | None = None  # temporary folder with the first files of a run that replaces another
+        self._replaced = False  # whether this object moved the old run to ``previous``
 
     @contextlib.contextmanager
     def locked(self, doing: str = TRAINED) -> Iterator[None]:
-        """Keep other processes from changing the run; raise at once if one is at it.
+        """Lock the run against changes by other processes; raise immediately if another process holds the lock.
 
-        A run that was to be replaced is put back if the block raises before the new one's first checkpoint.
+        If the block raises before the first checkpoint of the new run, the run it was to replace is restored.
 
         Args:
-            doing: what is done to the run, for those who are refused.
+            doing: this process's activity, such as "is being trained", for the error message of other processes.
         """
         with self._locked(doing):
             try:
@@ -99,28 +108,28 @@ class RunFolder:
 
     @contextlib.contextmanager
     def _locked(self, doing: str) -> Iterator[None]:
-        mine = (os.path.realpath(self.path), threading.get_ident())
-        if mine in _held:  # ts.train holds it around all that run_training does
+        key = (os.path.realpath(self.path), threading.get_ident())
+        if key in _held:  # ts.train already holds the lock when it calls run_training
             yield
             return
-        with self._there(), contextlib.ExitStack() as stack:
+        with self._created(), contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(refuse_others(self.path / LOCK, self.path, doing, "give another folder"))
+                stack.enter_context(refuse_others(self.path / LOCK, self.path, doing, "choose another folder"))
             except OSError as error:
                 raise self._not_writable(error) from None
-            _held.add(mine)
-            stack.callback(_held.discard, mine)
+            _held.add(key)
+            stack.callback(_held.discard, key)
             for folder in (self.path, self.path / PREVIOUS):
                 remove_stale(folder)
                 remove_stale((folder / CHECKPOINT).parent)
             yield
 
     @contextlib.contextmanager
-    def _there(self) -> Iterator[None]:
-        """Make the folder; if nothing came of it, it goes again."""
-        missing = not self.path.exists()
+    def _created(self) -> Iterator[None]:
+        """Create the folder; after the block, remove it again if it was new and is still empty."""
+        is_new = not self.path.exists()
         if self.path.exists() and not self.path.is_dir():
-            raise TagspreadError(f"{self.path} is a file; give a folder for the run.")
+            raise TagspreadError(f"{self.path} is a file; choose a folder for the run.")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -128,50 +137,56 @@ class RunFolder:
         try:
             yield
         finally:
-            if missing:
-                with contextlib.suppress(OSError):  # it holds a run by now
+            if is_new:
+                with contextlib.suppress(OSError):  # not empty: it holds a run now
                     self.path.rmdir()
 
     def check_idle(self) -> None:
-        """Raise if another process is changing the run."""
+        """Raise if another process holds the lock of the run."""
         if (os.path.realpath(self.path), threading.get_ident()) not in _held:
-            check_unlocked(self.path / LOCK, self.path, "give another folder")
+            check_unlocked(self.path / LOCK, self.path, "choose another folder")
 
     def check_free(self, overwrite: bool) -> None:
-        """Raise if there is anything that a new run would disturb; a run that never started is nothing of the kind."""
+        """Raise if the folder holds a run that has begun (unless ``overwrite``) or files that belong to no run."""
         if self.path.exists() and not self.path.is_dir():
-            raise TagspreadError(f"{self.path} is a file; give a folder for the run.")
+            raise TagspreadError(f"{self.path} is a file; choose a folder for the run.")
         if self.is_run:
             if not overwrite and self._has_begun:
                 raise TagspreadError(
-                    f"{self.path} holds another run; resume it (@resume), replace it (@overwrite) or give another "
+                    f"{self.path} holds another run; resume it (@resume), replace it (@overwrite) or choose another "
                     f"folder.{self.where_previous}",
                     resume=self._resume,
                     overwrite=True,
                 )
             self._check_previous()
-        elif self.path.is_dir() and any(self._strangers()):
-            raise TagspreadError(f"{self.path} holds files that are not of a run; give a new or empty folder.")
+        elif self.path.is_dir() and any(self._foreign_entries()):
+            raise TagspreadError(f"{self.path} holds files that do not belong to a run; choose a new or empty folder.")
 
-    def _strangers(self) -> Iterator[Path]:
-        """Yield what is in the folder and was not left by a start that was killed."""
+    def _foreign_entries(self) -> Iterator[Path]:
+        """Yield the entries of the folder that were not left by a killed start of a run."""
         for entry in self.path.iterdir():
-            empty = entry == self.checkpoint.parent and all(is_temporary(file.name) for file in entry.iterdir())
-            if entry.name != LOCK and not is_temporary(entry.name) and not empty:
+            is_empty = entry == self.checkpoint.parent and all(is_temporary(file.name) for file in entry.iterdir())
+            if entry.name != LOCK and not is_temporary(entry.name) and not is_empty:
                 yield entry
 
     def _check_previous(self) -> None:
-        """Raise if files of the user are where the old run is to be kept."""
-        before = RunFolder(self.path / PREVIOUS)
-        if not before.is_run and any((before.path / name).exists() for name in OURS):
+        """Raise if the subfolder ``previous`` holds files of the user under the names of run files."""
+        previous = RunFolder(self.path / PREVIOUS)
+        if not previous.is_run and any((previous.path / name).exists() for name in RUN_FILES):
             raise TagspreadError(
-                f"{before.path} holds files that are not of a run, where the run to replace would be kept; move them."
+                f"{previous.path} holds files that do not belong to a run, but the old run would be kept there; move "
+                "them elsewhere."
             )
 
     def create(self, overwrite: bool, bytes_needed: int) -> None:
-        """Make the folder, found good before any work is done: ours alone, writable, with room enough.
+        """Create the folder after checking that it is free, writable, and has enough disk space.
 
-        A finished run in it stays as it is until :meth:`commit_start`; what is written until then is kept apart.
+        A finished run in the folder is unchanged until :meth:`commit_start`; until then, files of the new run are
+        written to a temporary folder.
+
+        Args:
+            overwrite: whether a run in the folder may be replaced.
+            bytes_needed: disk space that the run needs.
         """
         self.check_free(overwrite)
         try:
@@ -181,13 +196,13 @@ class RunFolder:
             links = can_link(self.path)
         except OSError as error:
             raise self._not_writable(error) from None
-        if self.is_finished and not links:  # the old run is copied
-            there = (self.path / name for name in OURS)
-            bytes_needed += sum(file.stat().st_size for file in there if file.is_file())
+        if self.is_finished and not links:  # the old run is copied to ``previous``
+            old_files = (self.path / name for name in RUN_FILES)
+            bytes_needed += sum(file.stat().st_size for file in old_files if file.is_file())
         if free < bytes_needed:
             raise TagspreadError(
                 f"{self.path} has {free / 1e9:.1f} GB free but the run needs about {bytes_needed / 1e9:.1f} GB "
-                f"for its checkpoints and models; make room or give another folder.{self.where_previous}"
+                f"for its checkpoints and models; free disk space or choose another folder.{self.where_previous}"
             )
         if self.is_run:
             try:
@@ -197,22 +212,22 @@ class RunFolder:
             self.keeps_old_run = self.is_finished
 
     def commit_start(self) -> None:
-        """Let the new run take the place of the one that was there; the next to be written is its first checkpoint."""
+        """Replace the old run by the files of the new run; call this just before writing the first checkpoint."""
         if self._staged is None:
             return
         try:
             if self.is_finished:
                 self.forget_previous()
                 try:
-                    keep_copies(self.path, IN_ORDER, self.path / PREVIOUS)
+                    keep_copies(self.path, WRITE_ORDER, self.path / PREVIOUS)
                 except BaseException:
                     self.forget_previous()
                     raise
                 self._replaced = True
-            # the checkpoint goes early: nothing resumes from a run of which a part is missing
+            # remove the checkpoint early, so that an incomplete old run is never resumed
             first = (MANIFEST, CHECKPOINT)
-            remove_files(self.path, (*first, *(name for name in OURS if name not in (*first, CONFIG))))
-            for name in (*(name for name in OURS if name != CONFIG), CONFIG):
+            remove_files(self.path, (*first, *(name for name in RUN_FILES if name not in (*first, CONFIG))))
+            for name in (*(name for name in RUN_FILES if name != CONFIG), CONFIG):
                 if (self._staged / name).exists():
                     move_into(self._staged / name, self.path / name)
         except OSError as error:
@@ -220,18 +235,18 @@ class RunFolder:
         self._drop_staged()
 
     def _withdraw(self) -> None:
-        """Undo a start that failed before its first checkpoint."""
+        """Undo a start that failed before the first checkpoint, and restore the old run."""
         self._drop_staged()
         if not self._replaced or self.checkpoint.exists():
             self.keeps_old_run = self.keeps_old_run and not self._replaced
             return
         previous = self.path / PREVIOUS
-        with contextlib.suppress(OSError):  # if that fails, too, the old run is whole where it is
-            remove_files(self.path, (name for name in OURS if not (previous / name).exists()))
+        with contextlib.suppress(OSError):  # if this fails too, the old run stays complete in ``previous``
+            remove_files(self.path, (name for name in RUN_FILES if not (previous / name).exists()))
             try:
-                keep_copies(previous, IN_ORDER, self.path)
-            except TagspreadError:  # no links, and no room for copies
-                for name in IN_ORDER:
+                keep_copies(previous, WRITE_ORDER, self.path)
+            except TagspreadError:  # no hard links, and no disk space for copies
+                for name in WRITE_ORDER:
                     if (previous / name).exists():
                         move_into(previous / name, self.path / name)
             self.forget_previous()
@@ -243,44 +258,44 @@ class RunFolder:
         self._staged = None
 
     def _not_writable(self, error: OSError) -> TagspreadError:
-        return TagspreadError(f"{self.path} cannot be written to ({error.strerror}); give another folder.")
+        return TagspreadError(f"{self.path} cannot be written to ({error.strerror}); choose another folder.")
 
     @property
     def is_finished(self) -> bool:
-        """Whether a run has ended in this folder."""
+        """Whether the folder holds a finished run."""
         return self.is_run and (self.path / MANIFEST).exists()
 
     @property
     def is_half_replaced(self) -> bool:
-        """Whether a process was killed between removing a run and starting the one that was to replace it."""
-        before = self.path / PREVIOUS
-        if (self.path / MANIFEST).exists() or not (before / MANIFEST).exists():
+        """Whether a process was killed after removing the old run and before starting the new run."""
+        previous = self.path / PREVIOUS
+        if (self.path / MANIFEST).exists() or not (previous / MANIFEST).exists():
             return False
         with contextlib.suppress(OSError):
-            return (self.path / CONFIG).read_bytes() == (before / CONFIG).read_bytes()
+            return (self.path / CONFIG).read_bytes() == (previous / CONFIG).read_bytes()
         return False
 
     @property
     def _has_begun(self) -> bool:
-        """Whether there is more than the settings of a run that was stopped before its first checkpoint."""
+        """Whether the run in the folder has results, and not only the settings written before its first checkpoint."""
         if self.is_half_replaced:
             return True
         return any((self.path / name).exists() for name in (CHECKPOINT, "log.jsonl", "metrics.json", MANIFEST))
 
     @property
     def where_previous(self) -> str:
-        """A sentence that says where the run is that this one replaces; nothing if there is none, or no need."""
-        before = self.path / PREVIOUS
-        if (self.path / MANIFEST).exists() or not (before / MANIFEST).exists():
+        """Sentence for messages that names the folder of the replaced run, or "" if the run here is complete."""
+        previous = self.path / PREVIOUS
+        if (self.path / MANIFEST).exists() or not (previous / MANIFEST).exists():
             return ""
-        return f" The run that it replaces is in {before}."
+        return f" The run that it replaces is in {previous}."
 
     def check_resumable(self) -> None:
-        """Raise if what is there is what remains of a run that was being replaced."""
+        """Raise if the folder holds only the remains of a run whose replacement had not started."""
         if self.is_half_replaced:
             raise TagspreadError(
-                f"{self.path} cannot be resumed: its run was being replaced, and the new one had not started. Start "
-                f"that again with @overwrite.{self.where_previous}",
+                f"{self.path} cannot be resumed: its run was being replaced, and the new run had not started. Start "
+                f"the new run again with @overwrite.{self.where_previous}",
                 overwrite=True,
             )
 
@@ -290,54 +305,53 @@ class RunFolder:
 
     @property
     def is_run(self) -> bool:
-        """Whether the folder's config.json was written by a run; other programs write files of that name, too."""
+        """Whether the folder has a config.json written by tagspread; other programs use the same file name."""
         try:
             return "tagspread" in json.loads((self.path / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError, TypeError):
             return False
 
     def forget_previous(self) -> None:
-        """Remove the run that was there before, and nothing else."""
-        drop_previous(self.path, IN_ORDER)
+        """Remove the files of the replaced run from ``previous``, and nothing else."""
+        drop_previous(self.path, WRITE_ORDER)
 
     def write_json(self, name: str, values: Any) -> None:
-        """Write a JSON file."""
+        """Write a JSON file of the run."""
         write_json(self._place(name), values, remedy=self._remedy)
 
     def write_log(self, lines: list[dict[str, Any]]) -> None:
-        """Write the log, one line per epoch; whole each time, so that a resumed run repeats no epoch."""
+        """Write log.jsonl, one line per epoch; rewrite it completely, so that a resumed run repeats no epoch."""
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         write_text(self._place("log.jsonl"), text, remedy=self._remedy)
-        with contextlib.suppress(OSError):  # large, and from here on the run that is replaced is not put back
+        with contextlib.suppress(OSError):  # it is large, and from now on the old run is not restored
             remove_files(self.path / PREVIOUS, [CHECKPOINT])
 
     def read_json(self, name: str) -> Any:
         """Read a JSON file of the run."""
         if not self.is_run:
-            raise TagspreadError(f"{self.path} is not the folder of a run: it has no config.json of one.")
+            raise TagspreadError(f"{self.path} is not a run folder: it has no config.json written by tagspread.")
         try:
             return json.loads(self._place(name).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise TagspreadError(f"{self.path} is not the folder of a run: it has no {name}.") from None
+            raise TagspreadError(f"{self.path} is not a run folder: it has no {name}.") from None
         except json.JSONDecodeError as error:
             raise TagspreadError(f"{self.path / name} is damaged (line {error.lineno}: {error.msg}).") from None
 
     def write_model(self, name: str, tensors: dict[str, Tensor]) -> None:
-        """Write a network's tensors."""
+        """Write the tensors of a model to a safetensors file."""
         write_tensors(self._place(name), tensors, remedy=self._remedy)
 
     def write_csv(self, name: str, header: Iterable[str], lines: Iterable[Iterable[object]]) -> None:
-        """Write a table line by line; file names stay the bytes they are."""
+        """Write a CSV file row by row; file names that are not UTF-8 keep their bytes."""
         write_csv(self._place(name), header, lines, remedy=self._remedy)
 
     def _place(self, name: str) -> Path:
-        """Return where a file is read and written: apart, as long as the run has not replaced the one before it."""
+        """Return the path of a run file; it is in a temporary folder until the run has replaced the old run."""
         return (self._staged or self.path) / name
 
     @property
     def _remedy(self) -> Remedy:
         if self._staged is not None:
-            return Remedy("make room and start again; the run that is there was not changed")
-        return Remedy(
-            f"make room, then resume with @resume.{self.where_previous}".removesuffix("."), {"resume": self._resume}
-        )
+            return Remedy("free disk space and start again; the old run was not changed")
+        words = f"free disk space, then resume with @resume.{self.where_previous}"
+        return Remedy(words.removesuffix("."), {"resume": self._resume})

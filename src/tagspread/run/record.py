@@ -14,7 +14,7 @@ from tagspread.aliases import JsonObject
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import Blank, TagspreadError
 from tagspread.run.config import RunConfig
-from tagspread.run.split import NONE, Digests, Part, Split, count_common, has_split, read_split
+from tagspread.run.split import FILE, NONE, Digests, Part, Split, count_common, has_split, read_split
 
 CHOSEN_ON = "chosen_on_images"  # in labels.json: the images that thresholds and calibration were chosen on
 PARTS_CHOSEN_ON = {part.label: part for part in (Part.HELD_OUT, Part.APART)}
@@ -74,6 +74,7 @@ class RunRecord:
             )
         names = [self.split.names[row] for row in rows]
         root = self.root(images)
+        self._check_inside(names)
         if root is None or all(map(_is_absolute, names)):
             return [Path(name) for name in names]
         if not root.is_dir():
@@ -82,6 +83,20 @@ class RunRecord:
                 images=Blank("DIR"),
             )
         return [root / name for name in names]  # absolute names stay unchanged
+
+    def _check_inside(self, names: Sequence[str]) -> None:
+        """Raise for a name that leaves the folder of images, unless the run was trained on such images."""
+        root = self.root()
+        if root is None or self.config.data.table_options.get("allow_outside") is True:
+            return
+        for name in names:
+            path = Path(name)
+            below = path.relative_to(root) if path.is_relative_to(root) else path
+            if below.is_absolute() or ".." in below.parts:
+                raise TagspreadError(
+                    f"{self.path / FILE} names {name!r}, which is outside the folder of images, {root}; training "
+                    "writes such names only with --allow-outside, so the file was changed: copy it again."
+                )
 
     def table(self, rows: np.ndarray, images: str | Path | None = None) -> LabelTable:
         """Return the files of some rows with their labels; see :meth:`files`."""

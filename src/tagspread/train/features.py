@@ -242,7 +242,7 @@ def _lock(file: Path) -> Path:
 
 
 def _write_note(file: Path, done: int) -> None:
-    write_text(_note(file), str(done), remedy=Remedy("make room there, or give another @cache", {"cache": ...}))
+    write_text(_note(file), str(done), remedy=Remedy("free disk space there or choose another @cache", {"cache": ...}))
 
 
 @contextmanager
@@ -274,4 +274,6 @@ def _open(file: Path, shape: tuple[int, int]) -> tuple[np.memmap[Any, Any], int]
 
 
 def _not_kept(file: Path, error: Exception) -> TagspreadError:
-    return TagspreadError(f"features cannot be kept in {file} ({error}); remove it or give another @cache.", cache=...)
+    return TagspreadError(
+        f"features cannot be kept in {file} ({error}); remove it or choose another @cache.", cache=...
+    )

@@ -249,7 +249,7 @@ class ImageCache:
     def _damaged(self, what: str) -> TagspreadError:
         return TagspreadError(
             f"The image cache in {self.folder} cannot be used: {what}. Delete {self.data_file.name} and "
-            f"{self.index_file.name} there (the images are then decoded again) or give another folder."
+            f"{self.index_file.name} there (the images are then decoded again) or choose another folder."
         )
 
     @contextlib.contextmanager

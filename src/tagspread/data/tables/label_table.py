@@ -163,7 +163,7 @@ class LabelTable:
             raise TagspreadError(f"the only class is {self.classes[0]!r}, which reads as a list of tags; rename it.")
         names = [written_name(path, images) for path in self.paths]
         if path.exists() and not overwrite:
-            raise TagspreadError(f"{path} exists; give another name, or replace it with @overwrite.", overwrite=True)
+            raise TagspreadError(f"{path} exists; choose another name, or replace it with @overwrite.", overwrite=True)
         with atomic_text(path) as opened:
             writer = csv.writer(opened)
             writer.writerow(["image", *self.classes])
@@ -175,7 +175,7 @@ class LabelTable:
         pandas = import_pandas()
         if image_column in self.classes:
             raise TagspreadError(
-                f"a class is called {image_column!r}, like the image column; give another image_column."
+                f"a class is called {image_column!r}, like the image column; choose another image_column."
             )
         values = {
             name: pandas.arrays.IntegerArray(np.maximum(column, 0), column < 0)
