@@ -73,9 +73,7 @@ def test_web_addresses_are_refused(top):
     (top / "list.txt").write_text("photos/b.jpg\nhttps://example.com/a.jpg\n")
     (top / "list.csv").write_text("image\nhttps://example.com/a.jpg\n")
     for given, where in (("list.txt", "line 2"), ("list.csv", "row 2")):
-        with pytest.raises(
-            ValueError, match=f"{where} names the web address 'https://example.com/a.jpg', which is not"
-        ):
+        with pytest.raises(ValueError, match=f"{where} names the web address 'https://example.com/a.jpg'"):
             find_sources([top / given])
     with pytest.raises(ValueError, match="download the images first"):
         find_sources([Path("https://example.com/a.jpg")])

@@ -85,9 +85,7 @@ def list_folder(folder: str | Path) -> FolderListing:
     unreadable: list[UnreadableFolder] = []
     links: list[Path] = []
     decodable = decodable_suffixes()
-    waiting = [
-        (True, "")
-    ]  # folders and files below, the next one last; in this order, nothing has to be sorted at the end
+    waiting = [(True, "")]  # folders and files, the next one last: their order makes sorting the images unnecessary
     while waiting:
         is_folder, name = waiting.pop()
         if not is_folder:
