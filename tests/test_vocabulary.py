@@ -3,6 +3,7 @@
 To add an exception, give the file, the text around the word, and the reason.
 """
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -39,6 +40,19 @@ EXCEPTIONS = [
     ("src/tagspread/report/page.html.j2", r"aria-labelledby", "an HTML attribute"),
     ("README.md", r"untagged (pile|ones)", "the one sentence that paints the problem"),
 ]
+
+# what a contributor searches for with `git grep`, and the module that must say it in the first line of its docstring
+SEARCHES = {
+    "labeled": "train/dataset.py",
+    "unlabeled": "data/images/find.py",
+    "pseudo-label": "core/thresholds.py",
+    "threshold": "core/decision.py",
+    "calibration": "core/calibration.py",
+    "class prior": "core/theory.py",
+    "mAP": "core/metrics.py",
+    "resume": "train/training.py",
+    "embedding": "predict/embedding.py",
+}
 
 WORDS = {re.compile(rf"(?<![A-Za-z]){pattern}(?![A-Za-z])", re.IGNORECASE): say for pattern, say in RULED_OUT.items()}
 
@@ -106,3 +120,10 @@ def test_an_exception_is_for_one_file_only():
     text = 'aria-labelledby="title"'
     assert violations("src/tagspread/report/page.html.j2", text) == []
     assert violations("docs/report.md", text) != []
+
+
+@pytest.mark.parametrize(("words", "module"), SEARCHES.items())
+def test_a_search_in_first_lines_of_docstrings_finds_the_module(words, module):
+    tree = ast.parse((ROOT / "src" / "tagspread" / module).read_text(encoding="utf-8"))
+    first_line = (ast.get_docstring(tree) or "").partition("\n")[0]
+    assert re.search(rf"\b{words}", first_line), f"{module}: {first_line!r} does not say {words!r}"

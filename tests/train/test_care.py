@@ -150,7 +150,7 @@ def test_signals_are_a_question_first_and_an_order_the_second_time():
     before = signal.getsignal(signal.SIGTERM)
     with StopSignal() as stop:
         signal.raise_signal(signal.SIGTERM)
-        assert stop.asked
+        assert stop.received
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) == before

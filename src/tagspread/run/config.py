@@ -61,7 +61,7 @@ class RunConfig:
     id: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
 
     def write(self, folder: RunFolder) -> None:
-        """Write it into a run folder."""
+        """Write ``config.json`` into a run folder."""
         written = {"tagspread": self.version, "settings": self.settings, "data": self.data.to_dict()}
         folder.write_json(FILE, written | {"keep_better": self.keep_better, "id": self.id})
 
@@ -83,10 +83,11 @@ class RunConfig:
                 raise TypeError
         except (TypeError, AttributeError):
             raise TagspreadError(
-                f"{folder.path / FILE} is damaged: it does not say where the data came from; copy it again."
+                f"{folder.path / FILE} is damaged: its entry 'data' (the sources of the data) is invalid; copy it "
+                "again."
             ) from None
-        more = {"id": str(stored["id"])} if "id" in stored else {}
-        return cls(str(stored["tagspread"]), settings, source, bool(stored.get("keep_better")), **more)
+        run_id = {"id": str(stored["id"])} if "id" in stored else {}
+        return cls(str(stored["tagspread"]), settings, source, bool(stored.get("keep_better")), **run_id)
 
     @classmethod
     def find(cls, run: str | PathLike[str]) -> RunConfig | None:

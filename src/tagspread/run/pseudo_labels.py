@@ -31,7 +31,7 @@ IGNORED = -1.0
 
 
 class Entry(NamedTuple):
-    """One line: the pseudo-label of an image for a tag."""
+    """The pseudo-label of one image for one tag: one line of the file."""
 
     tag: str
     target: float  # -1: ignored
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Whether the image was labeled as carrying the tag."""
+        """Whether the pseudo-label is positive."""
         return self.target >= 0.5
 
     @property
@@ -51,14 +51,14 @@ class Entry(NamedTuple):
 
 
 class PseudoLabeledImage(NamedTuple):
-    """An unlabeled image and its lines."""
+    """An unlabeled image with its pseudo-labels."""
 
     name: str
     entries: list[Entry]
 
     @property
     def given(self) -> list[Entry]:
-        """The entries of the tags that it was labeled with."""
+        """The entries with positive pseudo-labels."""
         return [entry for entry in self.entries if entry.given]
 
     @property
@@ -108,7 +108,7 @@ def pseudo_label_rows(
 def read_pseudo_labels(run: str | Path) -> list[PseudoLabeledImage]:
     """Read the pseudo-labels of a finished run: all images of its unlabeled set, in order."""
     folder = RunFolder(run)
-    folder.read_json("config.json")  # raises if the folder is not that of a run
+    folder.read_json("config.json")  # raises if the folder is not a run folder
     file = folder.path / FILE
     if (folder.path / MANIFEST).exists():
         check_belongs(folder.path, folder.read_json(MANIFEST), FILE)

@@ -2,7 +2,7 @@
 
 Networks are trained on random crops, in which objects look larger than in whole images. Whole images at a resolution
 somewhat above the training resolution compensate for this, and small objects stay visible. On VOC, 288 instead of 224
-pixels raise mAP by 2.7 points for ``tf_efficientnet_lite2`` (docs/benchmarks.md).
+pixels raise mAP by 2.6 points for ``tf_efficientnet_lite2`` (docs/benchmarks.md).
 """
 
 from __future__ import annotations
