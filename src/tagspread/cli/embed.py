@@ -57,6 +57,8 @@ def embed(
     with may_be_stopped("stopped; nothing was written"):
         try:
             sources = find_sources(images)
+            for note in sources.notes:
+                watcher.note(f"note: {note}")
             embedded = embed_images(
                 sources.paths, backbone=backbone, weights=weights, image_size=image_size, mirror=mirror,
                 device=device, watcher=watcher,

@@ -140,6 +140,8 @@ def predict(
             if out is not None:
                 check_output(out, overwrite)
             sources, tagger = find_sources(images), load(run, device)
+            for note in sources.notes:
+                watcher.note(f"note: {note}")
             predict_parts = partial(
                 tagger.stream, sources.paths, top=top, threshold=threshold, mirror=mirror, batch=batch
             )
@@ -202,6 +204,8 @@ def _report_filled(filled: Filled, out: Path, watcher: Watcher) -> None:
     )
     if filled.broken:
         watcher.note(f"note: {counted(filled.broken, 'image')} cannot be read; the gaps of unreadable images stay")
+    for note in filled.notes:
+        watcher.note(f"note: {note}")
     if filled.unknown:
         watcher.note(f"note: the run has no tag {', '.join(filled.unknown)}; these columns are unchanged")
     if filled.unlisted:
