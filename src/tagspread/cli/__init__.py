@@ -24,10 +24,10 @@ from tagspread.cli import (
     thresholds,
     train,
 )
-from tagspread.cli.common import say
+from tagspread.cli.common import Command, Group, say
 from tagspread.errors import TagspreadError
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app = typer.Typer(cls=Group, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 
 
 def _print_version(requested: bool) -> None:
@@ -42,7 +42,11 @@ def tagspread(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Train an image tagger on a few labeled and many unlabeled images (semi-supervised multi-label learning)."""
+    """Train an image tagger on a few labeled and many unlabeled images (semi-supervised multi-label learning).
+
+    The usual order: check, train, report, predict. 'train' writes a run: a folder with the trained model, its settings
+    and its metrics. Most other commands take the path of a run as RUN. Each command explains itself with --help.
+    """
 
 
 for command in (
@@ -58,7 +62,7 @@ for command in (
     export.export,
     pseudo_labels.pseudo_labels,
 ):
-    app.command()(command)
+    app.command(cls=Command)(command)
 app.command(cls=bench.ManyValues)(bench.bench)
 
 
