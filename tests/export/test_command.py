@@ -54,5 +54,5 @@ def test_options_that_do_not_go_together(run, tmp_path, monkeypatch, options, me
 
 @pytest.mark.parametrize("option", ["--onnx", "--hub"])
 def test_what_is_no_run(tmp_path, option):
-    with pytest.raises(TagspreadError, match="there is no folder"):
+    with pytest.raises(TagspreadError, match="does not exist"):
         tagspread("export", tmp_path / "no", option, tmp_path / "t.onnx")

@@ -26,8 +26,8 @@ def reasons(summary):
 def test_test_images_come_first(run, folder):
     summary: Any = summarize_run(run)
     labeled: Any = find_labeled(summary)
-    assert labeled.part.words == "test images"
-    assert labeled.part.fair
+    assert labeled.part.description == "test images"
+    assert labeled.part.unseen
     assert len(labeled.part.table) == 40
     labels = read_table(folder / "labels.csv", folder).aligned(summary.classes, "")
     assert np.array_equal(labeled.trained_y, np.delete(labels, 7, axis=0))  # that image is broken
@@ -36,13 +36,13 @@ def test_test_images_come_first(run, folder):
 
 @pytest.mark.parametrize(("settings", "part"), [({"test_share": 0.3}, "test"), ({"selection": "held_out"}, "held_out")])
 def test_parts_are_those_of_training(folder, tmp_path, settings, part):
-    """Were a single image in another part, the figures would differ; one labeled image is broken."""
+    """Were a single image in another part, the metrics would differ; one labeled image is broken."""
     quick = QUICK | {"warmup_epochs": 2, "epochs": 1}
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **quick, **settings)
     summary: Any = summarize_run(run.path)
     labeled: Any = find_labeled(summary)
     assert len(labeled.part.table) == run.metrics[part]["images"]
-    assert labeled.part.fair
+    assert labeled.part.unseen
     assert len(labeled.part.table) + len(labeled.trained_y) == 59
     trained = summary.record.table(summary.record.split.rows(Part.LABELED))
     assert not set(labeled.part.table.paths) & set(trained.paths)
@@ -56,10 +56,10 @@ def test_without_a_part_to_test_on_it_says_so(folder, tmp_path):
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **quick).path
     summary: Any = summarize_run(run)
     part: Any = find_labeled(summary).part
-    assert not part.fair
+    assert not part.unseen
     assert "--test-share" in reasons(summary)
     text = write_report(run, device="cpu").path.read_text()
-    assert "it looks better there" in text
+    assert "images that the model was trained on, so they are optimistic" in text
     assert "average precision <b>" not in text
 
 
@@ -99,8 +99,8 @@ def test_lost_tables_and_moved_images(folder, tmp_path):
     assert len(labeled.trained_y) == 59
     assert "mine, no longer exists; if it was moved, give the new one with --images DIR" in reasons(summary)
     written = write_report(run, tmp_path / "without.html", device="cpu")
-    assert [one.what for one in written.missing] == ["How good each tag is, and example images"]
-    assert "estimated from the labels" in written.path.read_text()
+    assert [one.what for one in written.missing] == ["Metrics per tag and examples"]
+    assert "labeled images, with 90" in written.path.read_text()
     after = write_report(run, tmp_path / "after.html", images=tmp_path / "elsewhere", device="cpu")
     assert after.missing == []
     assert after.path.read_text() == before.path.read_text()
@@ -121,7 +121,7 @@ def test_given_images_that_were_trained_on_are_counted(run, folder, tmp_path, dr
     assert count_seen(tagger, part.table).trained_on == 10
     assert len(part.table) == 20
     text = write_report(run, tmp_path / "page.html", labels=own, device="cpu").path.read_text()
-    assert "10 of these images were trained on" in text
+    assert "10 of these images were used for training" in text
     moved = shutil.copytree(folder, tmp_path / "moved")  # other files of the same content
     part = find_labeled(summarize_run(run), own, moved).part
     assert count_seen(tagger, part.table).trained_on == 10
@@ -143,7 +143,10 @@ def test_a_run_from_somebody_else_puts_no_other_images_on_the_page(copied, drawn
     (copied / "config.json").write_text(json.dumps(config))
     page = write_report(copied, tmp_path / "page.html", device="cpu")
     assert "data:image" not in page.path.read_text()
-    assert ("Examples among 40 images", "the content is not the one that the run recorded in split.csv") in page.missing
+    assert (
+        "Examples from 40 images",
+        "the content differs from the digest that the run recorded in split.csv",
+    ) in page.missing
     (secret / file_name(60)).write_bytes((own / file_name(60)).read_bytes())  # what the run knows is shown
     assert "data:image/webp" in write_report(copied, tmp_path / "one.html", device="cpu").path.read_text()
 

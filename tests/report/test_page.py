@@ -52,10 +52,10 @@ def test_without_images_there_is_still_a_page(run, tmp_path):
     written = write_report(run, tmp_path / "page.html", show_images=False)
     text = written.path.read_text()
     assert "data:image/webp" not in text
-    assert "--no-images was asked for" in text
-    for part in ("learning", "unlabeled", "tags", "look"):
+    assert "--no-images was given" in text
+    for part in ("learning", "unlabeled", "tags", "examples"):
         assert f'<section id="{part}"' in text
-    assert "estimated from the labels" in text
+    assert "labeled images, with 90" in text
     assert "unlabeled: " in text
 
 
@@ -81,7 +81,7 @@ def test_images_that_are_gone_are_missed_in_words(copied, folder, tmp_path):
     config.write_text(config.read_text().replace(f'"images": "{folder}"', f'"images": "{empty}"'))
     written = write_report(copied, device="cpu")
     assert any("none of the 40 images can be read" in one.why for one in written.missing)
-    assert "estimated from the labels" in written.path.read_text()
+    assert "labeled images, with 90" in written.path.read_text()
 
 
 @pytest.mark.parametrize("images", [True, False])
@@ -94,7 +94,7 @@ def test_a_changed_model_is_refused_and_the_page_about_the_old_one_stays(copied,
     assert not list(copied.glob(".*.tmp"))
 
 
-def test_a_figure_that_training_did_not_measure_is_pointed_out(copied):
+def test_a_map_that_differs_from_that_of_training_is_pointed_out(copied):
     import json
 
     metrics = json.loads((copied / "metrics.json").read_text())
@@ -121,7 +121,7 @@ def test_pages_are_replaced_only_where_they_are_ours(copied, tmp_path):
 
 
 def test_labels_need_images(copied, folder):
-    with pytest.raises(ts.TagspreadError, match="no show_images=False"):
+    with pytest.raises(ts.TagspreadError, match="cannot be combined with show_images=False"):
         write_report(copied, labels=folder / "test.csv", show_images=False)
 
 
@@ -137,7 +137,7 @@ def test_the_command(copied, tmp_path):
     done = command(copied, "--no-images")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == str(copied / "report.html")
-    assert "note: not shown: how good each tag is" in done.stdout
+    assert "note: not shown: metrics per tag" in done.stdout
     refused = command(tmp_path)
     assert refused.returncode == 2
     assert "not a run folder" in refused.stderr
@@ -153,17 +153,17 @@ def test_broken_images_are_named(run, folder, tmp_path, drawn_y):
     assert html.escape(file_name(7)) in text
 
 
-def test_of_very_many_tags_the_frequent_ones_are_looked_at(run, folder, tmp_path, monkeypatch):
+def test_of_very_many_tags_only_the_most_frequent_have_examples(run, folder, tmp_path, monkeypatch):
     from tagspread.report import page
 
-    monkeypatch.setattr(page, "MOST_CLASSES", 3)
+    monkeypatch.setattr(page, "MAX_CLASSES", 3)
     written = write_report(run, tmp_path / "page.html", device="cpu")
     found = evaluate(ts.load(run, device="cpu"), folder / "test.csv", samples=1).classes
     most = sorted(range(10), key=lambda k: -found[k].positives)[:3]
     text = written.path.read_text()
     assert re.findall(r'<article class="panel" id="tag-(\d)"', text) == [str(k) for k in sorted(most)]
     assert set(re.findall(r'href="#tag-(\d)"', text)) == set(map(str, most))
-    assert "room for 3" in written.missing[0].why
+    assert "the 3 most frequent of 10 tags" in written.missing[0].why
 
 
 def test_a_head_on_a_frozen_network_has_rounds_and_no_epochs(folder, tmp_path):
@@ -178,7 +178,7 @@ def test_a_head_on_a_frozen_network_has_rounds_and_no_epochs(folder, tmp_path):
     assert "epoch" not in said
     assert "<dt>lr</dt>" not in said
     assert "<dt>unlabeled_weight</dt>" in said
-    assert "were never fitted to labels" in said
+    assert "These probabilities are not calibrated" in said
 
 
 def test_a_head_that_left_the_unlabeled_out_shows_nothing_of_it(folder, tmp_path, monkeypatch):
@@ -194,16 +194,16 @@ def test_a_head_that_left_the_unlabeled_out_shows_nothing_of_it(folder, tmp_path
     assert gain_in_words(run.metrics) == "t" + words
     text = write_report(run.path, device="cpu").path.read_text()
     assert f"T{words}." in text
-    for unlabeled in ("Unlabeled images", "assigned to the unlabeled", "pseudo-label", ">changes<", "no difference"):
+    for unlabeled in ("Unlabeled images", "positive pseudo-labels", "pseudo-label", ">changes<", "no difference"):
         assert unlabeled not in text, unlabeled
     with pytest.raises(ts.TagspreadError, match="this run did not use the unlabeled images, because cross-validation"):
         read_pseudo_labels(run.path)
 
 
-def test_images_below_the_threshold_are_not_called_sure():
-    def example(chosen: bool) -> Example:
-        return Example("a.png", 0.2, 1, chosen, "")
+def test_images_below_the_threshold_are_not_called_confident():
+    def example(predicted: bool) -> Example:
+        return Example("a.png", 0.2, 1, predicted, "")
 
-    assert _title("sure", [example(True)])[0] == "Most confident"
-    assert _title("sure", [example(True), example(False)])[0] == "Highest scores"
-    assert _title("missed", [example(False)])[0] == "Labeled, but not chosen"
+    assert _title("confident", [example(True)])[0] == "Most confident"
+    assert _title("confident", [example(True), example(False)])[0] == "Highest probabilities"
+    assert _title("false_negatives", [example(False)])[0] == "False negatives"

@@ -26,15 +26,15 @@ def test_groups_hold_what_their_names_say(rows, most):
     def best(mask, key):  # by brute force: values, as ties may be broken either way
         return sorted(key[mask])[:most]
 
-    assert sorted(-p[picked["sure"]]) == best(np.ones(len(p), bool), -p)
-    assert np.allclose(sorted(abs(p[picked["close"]] - 0.5)), best(abs(p - 0.5) <= module.NEAR, abs(p - 0.5)))
-    assert sorted(-p[picked["extra"]]) == best((p >= 0.5) & (y == 0), -p)
-    assert sorted(p[picked["missed"]]) == best((p < 0.5) & (y == 1), p)
+    assert sorted(-p[picked["confident"]]) == best(np.ones(len(p), bool), -p)
+    assert np.allclose(sorted(abs(p[picked["near_threshold"]] - 0.5)), best(abs(p - 0.5) <= module.NEAR, abs(p - 0.5)))
+    assert sorted(-p[picked["false_positives"]]) == best((p >= 0.5) & (y == 0), -p)
+    assert sorted(p[picked["false_negatives"]]) == best((p < 0.5) & (y == 1), p)
 
 
-def test_a_tag_that_is_never_chosen_has_no_threshold_to_be_near():
+def test_a_tag_without_threshold_has_no_images_near_it():
     picked = module.pick(np.array([0.9, 0.1]), np.array([1, 0]), np.inf, 3)
-    assert picked == {"sure": [0, 1], "close": [], "extra": [], "missed": [0]}
+    assert picked == {"confident": [0, 1], "near_threshold": [], "false_positives": [], "false_negatives": [0]}
 
 
 @pytest.mark.parametrize(("size", "expected"), [((600, 300), (176, 88)), ((30, 60), (30, 60)), ((5000, 4), (176, 1))])
@@ -80,16 +80,16 @@ def test_examples_tell_what_they_are(scored):
         for one in (one for group in groups.values() for one in group):
             row = names.index(one.name)
             assert one.probability == scored.probabilities[row, k]
-            assert (one.label, one.chosen) == (scored.part.table.y[row, k], one.probability >= 0.5)
+            assert (one.label, one.predicted) == (scored.part.table.y[row, k], one.probability >= 0.5)
 
 
 def test_images_are_left_out_until_the_page_is_small_enough(scored, monkeypatch):
     everything = shown(module.examples(scored, np.full(3, 0.5), range(3)))
     size = sum(len(one.image) for one in everything)
-    monkeypatch.setattr(module, "MOST_BYTES", size // 2)
+    monkeypatch.setattr(module, "MAX_BYTES", size // 2)
     fewer = shown(module.examples(scored, np.full(3, 0.5), range(3)))
     assert 0 < len(fewer) < len(everything)
     assert sum(len(one.image) for one in fewer) <= size // 2
-    monkeypatch.setattr(module, "MOST_BYTES", 1)
+    monkeypatch.setattr(module, "MAX_BYTES", 1)
     least = module.examples(scored, np.full(3, 0.5), range(3))
     assert all(len(group) <= 1 for groups in least.values() for group in groups.values())

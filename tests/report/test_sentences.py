@@ -16,7 +16,7 @@ def without_space(text):
     return text.replace("\u00a0", " ")
 
 
-def test_without_images_the_figures_are_those_of_training(run):
+def test_without_images_the_metrics_are_those_of_training(run):
     summary: Any = summarize_run(run)
     said = without_space(sentences(summary, None, [])[0])
     low, high = summary.metrics["test"]["interval_90"]
@@ -41,19 +41,20 @@ def test_whether_the_unlabeled_helped_is_said_in_the_words_of_training(run):
     assert notes(unknown, None, [])[0].endswith("whether the unlabeled images helped: nothing was kept.")
 
 
-def test_what_is_level_is_no_ranking(run):
+def test_tied_tags_are_not_ranked(run):
     summary: Any = summarize_run(run)
-    figures = ClassMetrics("", 1, 40, 1.0, None, None, 0.5, 1, 1.0, 1.0, 1.0)
+    metrics = ClassMetrics("", 1, 40, 1.0, None, None, 0.5, 1, 1.0, 1.0, 1.0)
     rows = [
-        replace(row, measured=replace(figures, ap=ap))
+        replace(row, metrics=replace(metrics, ap=ap))
         for row, ap in zip(class_rows(summary, None, None), (1, 1, 1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.4), strict=True)
     ]
     names = [row.name for row in rows]
     best = ", ".join(f"“{name}”" for name in names[:3])
-    weakest = f"“{names[9]}” (40.0) and 2 tags alike (50.0): “{names[8]}”, “{names[7]}”"
-    assert sentences(summary, None, rows)[-2] == f"It is best at 3 tags alike (100.0): {best}, weakest at {weakest}."
-    alike = [replace(row, measured=figures) for row in rows]
-    assert not any("best at" in said for said in sentences(summary, None, alike))
+    lowest = f"“{names[9]}” (40.0) and 2 tags tied at 50.0 (“{names[8]}”, “{names[7]}”)"
+    ranking = f"Highest average precision: 3 tags tied at 100.0 ({best}). Lowest: {lowest}."
+    assert sentences(summary, None, rows)[-2] == ranking
+    equal = [replace(row, metrics=metrics) for row in rows]
+    assert not any("Highest" in sentence for sentence in sentences(summary, None, equal))
 
 
 def test_warnings_are_passed_on(run, drawn_y):
@@ -66,20 +67,21 @@ def test_warnings_are_passed_on(run, drawn_y):
     assert any("Fewer than 5 labeled images carry" in note for note in said)
 
 
-def test_a_surprising_share_of_the_unlabeled_is_named(run):
+def test_an_implausible_share_of_pseudo_labels_is_named(run):
     summary: Any = summarize_run(run)
     labeled: Any = find_labeled(summary)
     rows: Any = class_rows(summary, labeled.trained_y, None)
-    assert not any(row.surprising for row in rows)  # CAP assigns what the labels say
-    low, high = rows[0].share_ends
-    for assigned, possible, surprising in (
+    assert not any(row.is_implausible for row in rows)  # CAP assigns the shares of the labeled images
+    low, high = rows[0].share_interval
+    for assigned, assigned_or_ignored, is_implausible in (
         (high + 0.01, high + 0.01, True),
         (low - 0.01, low - 0.005, True),
-        (low - 0.01, low + 0.01, False),  # enough was left open
+        (low - 0.01, low + 0.01, False),  # enough pseudo-labels are ignored
     ):
-        assert replace(rows[0], assigned=assigned, possible=possible).surprising is surprising
-    odd = [replace(rows[0], assigned=1.0, possible=1.0), *rows[1:]]
-    assert any(rows[0].name in note for note in notes(summary, None, odd))
+        row = replace(rows[0], assigned=assigned, assigned_or_ignored=assigned_or_ignored)
+        assert row.is_implausible is is_implausible
+    implausible = [replace(rows[0], assigned=1.0, assigned_or_ignored=1.0), *rows[1:]]
+    assert any("contradicts" in note and rows[0].name in note for note in notes(summary, None, implausible))
 
 
 def test_one_epoch_is_one_epoch(run):

@@ -45,12 +45,12 @@ def test_without_its_checkpoint_a_run_says_what_is_missing(copied):
     (copied / "checkpoint" / "state.safetensors").unlink()
     summary: Any = summarize_run(copied)
     assert summary.unlabeled is None
-    assert "gone" in summary.missing[0].why
+    assert "was removed" in summary.missing[0].why
     (copied / "checkpoint" / "state.safetensors").write_bytes(b"no")
     assert "cannot be read" in summarize_run(copied).missing[0].why
 
 
-def test_a_run_without_a_unlabeled_has_none(folder, tmp_path):
+def test_a_run_without_unlabeled_images_has_no_pseudo_labels(folder, tmp_path):
     from tests.report.conftest import QUICK
 
     settings = QUICK | {"warmup_epochs": 1, "epochs": 0, "method": "asl"}
@@ -72,7 +72,7 @@ def sign(run, name):
         ("log.jsonl", '{"epoch": 0}\n{"ep', "line 2"),
         ("log.jsonl", "[]\n", "line 1"),
         ("log.jsonl", '{"epoch": "x"}\n', "line 1"),
-        ("config.json", '{"tagspread": "0.1.0"}', "no settings"),
+        ("config.json", '{"tagspread": "0.1.0"}', "settings is missing"),
         ("config.json", "{}", "not a run folder"),
         ("metrics.json", "{", "damaged"),
         ("labels.json", "{}", "no format number"),
@@ -91,7 +91,7 @@ def test_damaged_files_are_named(copied, name, text, words):
 def test_other_folders_are_refused(tmp_path):
     with pytest.raises(ts.TagspreadError, match="not a run folder"):
         summarize_run(tmp_path)
-    with pytest.raises(ts.TagspreadError, match="no folder"):
+    with pytest.raises(ts.TagspreadError, match="does not exist"):
         summarize_run(tmp_path / "nowhere")
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from tagspread.report.svg import Heap, Series, bar_strip, dot_strip, histogram, legend, line_chart, ticks
+from tagspread.report.svg import Group, Series, bar_strip, dot_strip, histogram, legend, line_chart, ticks
 from tagspread.report.svg import reliability_chart as reliability
 
 BAD = "<script>&\"'"
@@ -69,7 +69,7 @@ def test_all_text_is_escaped():
         legend([Series(BAD, [])]),
         bar_strip(BAD, 0.5, (0.4, 0.6), [0, 1]),
         dot_strip(BAD, 0.5, (0.4, 0.6), (0.5, 0.6), [0, 1]),
-        histogram(BAD, [Heap(BAD, np.array([0.5]))], 0.5),
+        histogram(BAD, [Group(BAD, np.array([0.5]))], 0.5),
         reliability(BAD, [(Series(BAD, [(0.5, 0.5)]), [(0.4, 0.6)], [BAD])]),
     ):
         assert "<script" not in drawn
@@ -93,7 +93,7 @@ def test_strips_lie_where_the_shares_say():
 def test_histogram_counts_every_value_once():
     values = np.random.default_rng(0).beta(0.3, 0.9, 500)
     values[:2] = 0.0, 1.0
-    tree = parsed(histogram("words", [Heap("a", values), Heap("none", np.empty(0))], None))
+    tree = parsed(histogram("words", [Group("a", values), Group("none", np.empty(0))], None))
     counts = [int(text.split(": ")[1].split()[0].replace(",", "")) for text in titles(tree) if text]
     assert sum(counts) == 500
     assert "none: 0 images" in [element.text for element in tree.iter("text")]
@@ -103,10 +103,12 @@ def test_histogram_counts_every_value_once():
 
 
 def test_the_threshold_stands_at_its_probability():
-    tree = parsed(histogram("words", [Heap("a", np.array([0.5]))], 0.5))
-    cut = next(group for group in tree.iter("g") if group.get("class") == "cut").find("line")
+    tree = parsed(histogram("words", [Group("a", np.array([0.5]))], 0.5))
+    cut = next(group for group in tree.iter("g") if group.get("class") == "threshold").find("line")
     bar = next(tree.iter("rect"))
     assert np.isclose(float(cut.get("x1")), float(bar.get("x")), atol=1)
     assert not [
-        g for g in parsed(histogram("w", [Heap("a", np.array([0.5]))], None)).iter("g") if g.get("class") == "cut"
+        g
+        for g in parsed(histogram("w", [Group("a", np.array([0.5]))], None)).iter("g")
+        if g.get("class") == "threshold"
     ]

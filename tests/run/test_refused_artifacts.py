@@ -29,7 +29,7 @@ def other_weights(run):
 
 
 WRONG = {
-    "no weights": (lambda run: (run / "ema.safetensors").unlink(), "has no ema.safetensors, the weights that"),
+    "no weights": (lambda run: (run / "ema.safetensors").unlink(), "has no ema.safetensors, the weights listed"),
     "no labels.json": (
         lambda run: (run / "labels.json").unlink(),
         "has no labels.json, though its training",
@@ -41,8 +41,11 @@ WRONG = {
         change_facts(classes=lambda facts: [*facts["classes"][1:], facts["classes"][0]]),
         "are not those that training wrote",
     ),
-    "a newer format": (change_facts(format=lambda _: FORMAT + 1), f"has format {FORMAT + 1}, tagspread .* reads up to"),
-    "a damaged labels.json": (lambda run: (run / "labels.json").write_text("{"), "labels.json cannot be read"),
+    "a newer format": (
+        change_facts(format=lambda _: FORMAT + 1),
+        f"has format {FORMAT + 1}, but tagspread .* reads formats up to",
+    ),
+    "a damaged labels.json": (lambda run: (run / "labels.json").write_text("{"), "labels.json is damaged .line 1"),
 }
 
 
@@ -100,7 +103,7 @@ def test_a_newer_run_is_not_gone_on_with(run, tmp_path):
     before = contents(tmp_path)
     result = CliRunner().invoke(app, ["train", "--resume", str(tmp_path / "run"), "--device", "cpu", "-q"])
     assert isinstance(result.exception, TagspreadError)
-    assert re.search(f"has format {FORMAT + 1}, tagspread .* install a newer one", str(result.exception))
+    assert re.search(f"has format {FORMAT + 1}, but tagspread .* install a newer", str(result.exception))
     assert contents(tmp_path) == before
     (tmp_path / "run" / "labels.json").write_text("{")  # going on fixes that
     assert CliRunner().invoke(app, ["train", "--resume", str(tmp_path / "run"), "--device", "cpu", "-q"]).exit_code == 0

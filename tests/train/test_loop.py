@@ -263,7 +263,7 @@ def test_nan_loss_stops_names_the_step_and_keeps_the_checkpoint(dataset, tiny, s
 
     with monkeypatch.context() as patch:
         patch.setattr(Step, "__call__", poisoned)
-        with pytest.raises(ValueError, match=r"the loss became nan in epoch 3, step \d.*last good checkpoint is kept"):
+        with pytest.raises(ValueError, match=r"the loss became nan in epoch 3, step \d.*previous checkpoint is kept"):
             run_training(dataset, tiny(warmup_batch=10), tmp_path / "run", watcher=silent)
     resumed = run_training(dataset, tiny(warmup_batch=10), tmp_path / "run", RunOptions(resume=True), watcher=silent)
     whole = run_training(dataset, tiny(warmup_batch=10), tmp_path / "whole", watcher=silent)

@@ -70,7 +70,7 @@ def test_problems_that_cannot_be_learned(dataset, tiny, silent, tmp_path):
         run(replace(dataset, labeled=dataset.labeled[:0]))
     with pytest.raises(ValueError, match="no labeled image carries any tag"):
         run(replace(dataset, y=np.zeros_like(dataset.y)))
-    with pytest.raises(ValueError, match="batch is 1; a step takes labeled and unlabeled images"):
+    with pytest.raises(ValueError, match="batch is 1, but a batch holds labeled and unlabeled images"):
         run(dataset, batch=1)
     with pytest.raises(ValueError, match="is in more than one part"):
         replace(dataset, test=dataset.unlabeled[:3])

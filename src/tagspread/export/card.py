@@ -17,7 +17,7 @@ from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
 from tagspread.files import write_text
 from tagspread.methods import METHODS
-from tagspread.report.sentences import hundredths, length, setting
+from tagspread.report.sentences import length, percent, setting
 from tagspread.report.summary import RunSummary, summarize_run
 from tagspread.run.artifact import Artifact
 from tagspread.run.folder import RunFolder
@@ -158,5 +158,5 @@ def _render(content: Mapping[str, object]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"hundredths": hundredths, "plain": plain, "setting": setting}
+    environment.filters |= {"percent": percent, "plain": plain, "setting": setting}
     return environment.get_template(TEMPLATE).render(content)

@@ -1,4 +1,4 @@
-"""One row of figures per tag, from all that is known: labels, pseudo-labels, and how good the tagger is at it."""
+"""Metrics per tag for the report: labeled images, pseudo-labels, threshold, AP, precision, recall and F1."""
 
 from __future__ import annotations
 
@@ -16,78 +16,78 @@ from tagspread.report.summary import RunSummary
 
 @dataclass(frozen=True)
 class ClassRow:
-    """A tag; None where nothing is known.
+    """Metrics of one tag; None where a value is unknown.
 
     Attributes:
-        place: its number among the classes.
-        name: the tag.
-        labeled: labeled images that carry it and were trained on.
-        share: the share that is, of those where it is known.
-        share_ends: the exact 90 % interval of that share.
-        pseudo: images of the unlabeled set that were taken to carry it.
-        assigned: the share that is.
-        possible: the share if all that were left open carried it as well.
-        flips: how often its pseudo-labels changed, per hundred images of the unlabeled set.
-        threshold: the probability from which on it is chosen; None: never.
-        measured: how good the tagger is at it.
+        index: index of the class.
+        name: name of the tag.
+        labeled: number of labeled training images that carry the tag.
+        share: share of labeled training images that carry the tag, of those where it is known.
+        share_interval: exact 90 % interval of ``share``.
+        assigned: share of unlabeled images with a positive pseudo-label.
+        assigned_or_ignored: share of unlabeled images with a positive or an ignored pseudo-label.
+        flips: number of pseudo-label changes per hundred unlabeled images.
+        threshold: decision threshold; None if the tag is never predicted.
+        metrics: metrics on the evaluated images.
     """
 
-    place: int
+    index: int
     name: str
     labeled: int | None
     share: float | None
-    share_ends: tuple[float, float] | None
-    pseudo: int | None
+    share_interval: tuple[float, float] | None
     assigned: float | None
-    possible: float | None
+    assigned_or_ignored: float | None
     flips: float | None
     threshold: float | None
-    measured: ClassMetrics | None
+    metrics: ClassMetrics | None
 
     @property
-    def surprising(self) -> bool:
-        """Whether more, or fewer, images of the unlabeled set got the tag than the labeled part makes likely."""
-        if self.assigned is None or self.possible is None or self.share_ends is None:
+    def is_implausible(self) -> bool:
+        """Whether the share of positive pseudo-labels is outside the interval estimated from the labeled images.
+
+        Ignored pseudo-labels may be positive or negative.
+        """
+        if self.assigned is None or self.assigned_or_ignored is None or self.share_interval is None:
             return False
-        low, high = self.share_ends
-        return self.assigned > high or self.possible < low
+        low, high = self.share_interval
+        return self.assigned > high or self.assigned_or_ignored < low
 
 
-def class_rows(summary: RunSummary, trained: np.ndarray | None, scored: ScoredPart | None) -> list[ClassRow]:
-    """Return a row per tag.
+def class_rows(summary: RunSummary, trained_y: np.ndarray | None, scored: ScoredPart | None) -> list[ClassRow]:
+    """Return one row per tag.
 
     Args:
         summary: the run.
-        trained: labels that were trained on, images x classes.
-        scored: what the tagger says of labeled images; its figures count only if they were not trained on.
+        trained_y: labels of the labeled training images (images x classes).
+        scored: the evaluated images; their metrics are used only if the model was not trained on them.
     """
     if summary.artifact is None:
         return []
-    counts = None if trained is None else class_counts(trained)
+    counts = None if trained_y is None else class_counts(trained_y)
     unlabeled = summary.unlabeled if summary.unlabeled is not None and summary.unlabeled.size else None
     rows = []
     for k, name in enumerate(summary.classes):
         positives, known = (None, 0) if counts is None else (int(counts[0][k]), int(counts[1][k]))
-        ends = None
+        interval = None
         if positives is not None and known:
             low, high = proportion_interval([positives], known, CONFIDENCE)
-            ends = (float(low[0]), float(high[0]))
-        cut = float(summary.artifact.thresholds[k])
+            interval = (float(low[0]), float(high[0]))
+        threshold = float(summary.artifact.thresholds[k])
         rows.append(
             ClassRow(
-                place=k,
+                index=k,
                 name=name,
                 labeled=positives,
                 share=positives / known if positives is not None and known else None,
-                share_ends=ends,
-                pseudo=None if unlabeled is None else int(unlabeled.positives[k]),
+                share_interval=interval,
                 assigned=None if unlabeled is None else float(unlabeled.positives[k] / unlabeled.size),
-                possible=None
+                assigned_or_ignored=None
                 if unlabeled is None
                 else float((unlabeled.positives[k] + unlabeled.ignored[k]) / unlabeled.size),
                 flips=None if unlabeled is None else float(100 * unlabeled.flips[k] / unlabeled.size),
-                threshold=cut if math.isfinite(cut) else None,
-                measured=scored.evaluation.classes[k] if scored is not None and scored.part.fair else None,
+                threshold=threshold if math.isfinite(threshold) else None,
+                metrics=scored.evaluation.classes[k] if scored is not None and scored.part.unseen else None,
             )
         )
     return rows

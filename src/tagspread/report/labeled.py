@@ -1,4 +1,4 @@
-"""Which labeled images a page is about: those that show best how good the tagger is."""
+"""Find the labeled images to evaluate in the report: a given table, the test images, or the held-out images."""
 
 from __future__ import annotations
 
@@ -17,35 +17,36 @@ from tagspread.report.summary import Missing, RunSummary
 from tagspread.run import split
 from tagspread.run.record import RunRecord
 
-GIVEN = "images you gave"
+GIVEN = "images of the given label table"
+METRICS_AND_EXAMPLES = "Metrics per tag and examples"
 
 
 @dataclass(frozen=True)
 class Part:
-    """Images to look at, with their labels.
+    """Labeled images to evaluate.
 
     Attributes:
-        table: the images; the columns are those of the run.
-        words: what they are called on the page, such as "test images".
-        fair: whether the tagger has not seen their labels.
-        root: the folder that their names are shown from.
-        digests: digests that the run recorded for the images; None for images that the user named.
+        table: the images and their labels, with the run's classes.
+        description: description of the images on the page, such as "test images".
+        unseen: whether the model was not trained on their labels.
+        root: folder that displayed file names are relative to.
+        digests: digests that the run recorded for the images; None for images of a given table.
     """
 
     table: LabelTable
-    words: str
-    fair: bool
+    description: str
+    unseen: bool
     root: Path
     digests: split.Digests | None = None
 
 
 @dataclass(frozen=True)
 class LabeledImages:
-    """What is labeled.
+    """Labels of the training images, and the images to evaluate.
 
     Attributes:
-        trained_y: labels of the images that were trained on with them; None if the run does not say.
-        part: the images to look at; None if there are none.
+        trained_y: labels of the labeled training images; None if the run does not record them.
+        part: the images to evaluate; None if there are none.
     """
 
     trained_y: np.ndarray | None
@@ -60,25 +61,25 @@ def find_labeled(
     show_images: bool = True,
     table_options: GivenOptions | Mapping[str, Any] | None = None,
 ) -> LabeledImages:
-    """Return a run's labeled images, from its record; what cannot be found is added to ``summary.missing``.
+    """Find a run's labeled images in its record, and add what cannot be found to ``summary.missing``.
 
     Args:
         summary: the run.
-        labels: a table to judge by, instead of the run's own test images.
-        images: the folder that its paths start from, or that the run's own images have been moved to.
-        show_images: also choose images to look at.
-        table_options: how to read the table, if not as the run reads its own.
+        labels: label table of the images to evaluate, instead of the run's own test images.
+        images: folder that the paths in ``labels`` are relative to, or the run's folder of images, if it was moved.
+        show_images: also choose images to evaluate.
+        table_options: options for reading ``labels``; by default those of the run.
     """
     root = images or summary.data.images
     if labels is not None and (root is None or not Path(root).is_dir()):
         raise TagspreadError(
-            f"which folder do the paths in {labels} start from? Give it with @images.", images=Blank("DIR")
+            f"the folder of the images in {labels} is unknown; give it with @images.", images=Blank("DIR")
         )
     if not summary.classes:
         return LabeledImages(None, None)
     trained_y, record = None, summary.record
     if record is None:
-        summary.missing.append(Missing("How often each tag is labeled", f"the run has no {split.FILE}"))
+        summary.missing.append(Missing("Label frequencies", f"the run has no {split.FILE}"))
     else:
         trained_y = record.split.y[record.split.rows(split.Part.LABELED)]
     if not show_images:
@@ -90,26 +91,24 @@ def find_labeled(
         table = LabelTable(table.paths, summary.classes, table.aligned(summary.classes, str(labels)))
         return LabeledImages(trained_y, Part(table, GIVEN, True, Path(str(root))))
     try:
-        part = None if record is None else _fairest(summary, record, images)
+        part = None if record is None else _most_informative(summary, record, images)
     except TagspreadError as error:
-        why = f"{error.on_command_line.rstrip('.')}; or name other images with --labels FILE and --images DIR"
-        summary.missing.append(Missing("How good each tag is, and example images", why))
+        why = f"{error.on_command_line.rstrip('.')}; or give other labeled images with --labels FILE and --images DIR"
+        summary.missing.append(Missing(METRICS_AND_EXAMPLES, why))
         part = None
     return LabeledImages(trained_y, part)
 
 
-def _fairest(summary: RunSummary, record: RunRecord, images: str | Path | None) -> Part:
-    """Return the images that show best how good the tagger is: test, held out, or else those it was trained on."""
+def _most_informative(summary: RunSummary, record: RunRecord, images: str | Path | None) -> Part:
+    """Return the run's test images, or its held-out images, or else its labeled training images."""
     root = record.root(images) or Path()
     digests = record.split.digests
     if len(rows := record.split.rows(split.Part.TEST)):
         return Part(record.table(rows, images), record.test_words, True, root, digests[rows])
     if len(rows := record.split.rows(split.Part.HELD_OUT)):
-        words = "images that were held out to choose by"
-        return Part(record.table(rows, images), words, True, root, digests[rows])
+        return Part(record.table(rows, images), "held-out images", True, root, digests[rows])
     rows = record.split.rows(split.Part.LABELED)
-    words = "labeled images, which it was trained on"
-    part = Part(record.table(rows, images), words, False, root, digests[rows])
-    why = "no image was kept to test on; train with --test-labels or --test-share, or give --labels FILE"
-    summary.missing.append(Missing("How good each tag is", why))
+    part = Part(record.table(rows, images), "labeled training images", False, root, digests[rows])
+    why = "the run has no test images; train with --test-labels or --test-share, or give --labels FILE"
+    summary.missing.append(Missing("Metrics per tag", why))
     return part

@@ -1,15 +1,15 @@
 "use strict";
 (() => {
-  // the table: press a heading to sort by it, again to turn it round; blanks stay last
+  // table of metrics: click a heading to sort, again to reverse the order; empty cells stay last
   const table = document.getElementById("metrics");
   if (table) {
     const headings = [...table.tHead.rows[0].cells];
     headings.forEach((heading, column) => heading.querySelector("button").addEventListener("click", () => {
       const text = heading.classList.contains("text");
-      const first = text ? "ascending" : "descending";
-      const other = text ? "descending" : "ascending";
-      const order = heading.getAttribute("aria-sort") === first ? other : first;
-      headings.forEach(one => one.removeAttribute("aria-sort"));
+      const initial = text ? "ascending" : "descending";
+      const reversed = text ? "descending" : "ascending";
+      const order = heading.getAttribute("aria-sort") === initial ? reversed : initial;
+      headings.forEach(other => other.removeAttribute("aria-sort"));
       heading.setAttribute("aria-sort", order);
       const sign = order === "ascending" ? 1 : -1;
       const value = row => row.cells[column].dataset.value;
@@ -22,28 +22,28 @@
     }));
   }
 
-  // one tag at a time; without this script all of them are there, one below the other
-  const which = document.getElementById("which");
-  if (which) {
+  // examples: show one tag at a time; without JavaScript, all tags are shown one below the other
+  const select = document.getElementById("tag");
+  if (select) {
     const panels = [...document.querySelectorAll(".panel")];
     const show = id => {
       panels.forEach(panel => { panel.hidden = panel.id !== id; });
-      which.value = id;
+      select.value = id;
     };
     const step = by => {
-      const next = (which.selectedIndex + by + panels.length) % panels.length;
+      const next = (select.selectedIndex + by + panels.length) % panels.length;
       show(panels[next].id);
     };
     const follow = () => {
-      const panel = panels.find(one => "#" + one.id === location.hash);
+      const panel = panels.find(candidate => "#" + candidate.id === location.hash);
       if (!panel) return;
       show(panel.id);
       panel.scrollIntoView();
       panel.focus({ preventScroll: true });
     };
-    which.addEventListener("change", () => show(which.value));
-    document.getElementById("before").addEventListener("click", () => step(-1));
-    document.getElementById("after").addEventListener("click", () => step(1));
+    select.addEventListener("change", () => show(select.value));
+    document.getElementById("previous").addEventListener("click", () => step(-1));
+    document.getElementById("next").addEventListener("click", () => step(1));
     addEventListener("hashchange", follow);
     show(panels[0].id);
     follow();

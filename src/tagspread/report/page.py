@@ -1,4 +1,4 @@
-"""``tagspread report``: everything put together into one file that needs no other, and no network."""
+"""Write the HTML report of a run: one self-contained file that works offline."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tagspread.report.charts import (
     unlabeled_charts,
 )
 from tagspread.report.class_rows import ClassRow, class_rows
-from tagspread.report.labeled import find_labeled
-from tagspread.report.scored import GROUPS, UNSURE, Example, ScoredPart, examples, score_part
-from tagspread.report.sentences import hundredths, length, notes, sentences, setting, tiles
+from tagspread.report.labeled import METRICS_AND_EXAMPLES, find_labeled
+from tagspread.report.scored import GROUPS, HIGHEST, Example, ScoredPart, examples, score_part
+from tagspread.report.sentences import length, notes, percent, sentences, setting, tiles
 from tagspread.report.summary import Missing, RunSummary, summarize_run
 from tagspread.run.artifact import check_weights
 from tagspread.run.split import FILE as SPLIT
@@ -36,23 +36,30 @@ from tagspread.train.config import settings_in_use
 from tagspread.wording import counted
 
 NAME = "report.html"
-MOST_CLASSES = 100  # that are shown in detail: all their charts and images should fit into one mail
+MAX_CLASSES = 100  # with examples, so that the page can be sent by mail
 
 
-class Written(NamedTuple):
-    """A report that was written, and what it could not show."""
+class WrittenReport(NamedTuple):
+    """Path of a report, and what it cannot show."""
 
     path: Path
     missing: list[Missing]
 
 
 class Panel(NamedTuple):
-    """All about one tag."""
+    """Details of one tag: metrics, histogram and examples.
+
+    Attributes:
+        row: the metrics of the tag.
+        histogram: histogram of its probabilities.
+        groups: title, description and examples of each group.
+        unlabeled: whether the histogram includes the unlabeled set.
+    """
 
     row: ClassRow
     histogram: Markup | None
     groups: list[tuple[str, str, list[Example]]]
-    unlabeled: bool  # whether the histogram shows the unlabeled set, too
+    unlabeled: bool
 
 
 def write_report(
@@ -66,37 +73,38 @@ def write_report(
     device: str = "auto",
     overwrite: bool = False,
     progress: Progress | None = None,
-) -> Written:
-    """Write a page about a run; nothing is trained.
+) -> WrittenReport:
+    """Write the HTML report of a run; nothing is trained.
 
     Args:
-        run: the run's folder.
-        out: a new file ending in ``.html``; else ``report.html`` in the run's folder, where an older one is replaced.
-        labels: a table of labeled images to judge by, instead of the run's own test images.
-        images: the folder that its paths start from, or the run's own folder of images, if it was moved.
-        table_options: how to read the table, see :func:`~tagspread.data.tables.read.read_table`; by default as
-            the run's own.
-        show_images: let the tagger look at images and show some; else only what the folder tells by itself.
-        device: where the tagger runs.
-        overwrite: replace a file that is at ``out``.
+        run: the run folder.
+        out: the file to write, ending in ``.html``; by default ``report.html`` in the run folder, which is replaced if
+            it exists.
+        labels: label table of the images to evaluate, instead of the run's own test images.
+        images: folder that the paths in ``labels`` are relative to, or the run's folder of images, if it was moved.
+        table_options: options for reading ``labels``, see :func:`~tagspread.data.tables.read.read_table`; by default
+            those of the run.
+        show_images: run the tagger on images and show examples; if False, only the run folder is read.
+        device: device to run the tagger on.
+        overwrite: replace an existing file ``out``.
         progress: called with (done, total) while images are scored.
     """
     summary = summarize_run(run)
     if summary.artifact is not None:
-        check_weights(summary.artifact)  # a page about another network than the one that is there would be a lie
+        check_weights(summary.artifact)  # the report must describe the run's present weights
     file = summary.path / NAME if out is None else Path(out)
     if out is not None:
         check_output(file, overwrite, (".html",))
     if labels is not None and not (show_images and summary.artifact):
         raise TagspreadError(
-            "@labels names images to look at, which needs a finished run, and no @show_images.",
+            "@labels requires a finished run, and cannot be combined with @show_images.",
             labels=...,
             show_images=Both("show_images=False", "--no-images"),
         )
     labeled = find_labeled(summary, labels, images, show_images=show_images, table_options=table_options)
     scored = None
     if not show_images:
-        summary.missing.append(Missing("How good each tag is, and example images", "--no-images was asked for"))
+        summary.missing.append(Missing(METRICS_AND_EXAMPLES, "--no-images was given"))
     elif labeled.part is not None:
         tagger = load(summary.path, device)
         try:
@@ -104,23 +112,21 @@ def write_report(
         except TagspreadError as error:
             if labels is not None:
                 raise
-            summary.missing.append(
-                Missing("How good each tag is, and example images", error.on_command_line.rstrip("."))
-            )
+            summary.missing.append(Missing(METRICS_AND_EXAMPLES, error.on_command_line.rstrip(".")))
     if scored is not None and (changed := int((~scored.may_be_shown).sum())):
-        what = f"Examples among {counted(changed, 'image')}"
-        summary.missing.append(Missing(what, f"the content is not the one that the run recorded in {SPLIT}"))
+        what = f"Examples from {counted(changed, 'image')}"
+        summary.missing.append(Missing(what, f"the content differs from the digest that the run recorded in {SPLIT}"))
     text = _render(_content(summary, scored, labeled.trained_y))
     if out is None:
         write_text(file, text, errors="replace")
     else:
         with reserve_output(file, overwrite, (".html",)):
             write_text(file, text, errors="replace")
-    return Written(file, summary.missing)
+    return WrittenReport(file, summary.missing)
 
 
 def _content(summary: RunSummary, scored: ScoredPart | None, trained_y: np.ndarray | None) -> dict[str, object]:
-    """Return everything the page is made from."""
+    """Return the variables of the page template."""
     rows = class_rows(summary, trained_y, scored)
     return {
         "title": summary.path.resolve().name,
@@ -133,14 +139,14 @@ def _content(summary: RunSummary, scored: ScoredPart | None, trained_y: np.ndarr
         "unlabeled": unlabeled_charts(summary),
         "shares": share_strips(rows),
         "precision": precision_strips(rows),
-        "fewest": MIN_POSITIVES,
+        "min_positives": MIN_POSITIVES,
         "used_unlabeled": summary.unlabeled is not None,
-        "judged_on": None if scored is None else f"{scored.evaluation.images:,} {scored.part.words}",
+        "evaluated_on": None if scored is None else f"{scored.evaluation.images:,} {scored.part.description}",
         "reliability": reliability_charts(summary, scored),
-        "fitted": summary.artifact is not None and bool(summary.artifact.facts["calibration"].get("fitted_on")),
+        "is_calibrated": summary.artifact is not None and bool(summary.artifact.facts["calibration"].get("fitted_on")),
         "rows": rows,
         "panels": (panels := _panels(summary, scored, rows)),
-        "linked": {panel.row.place for panel in panels},
+        "linked": {panel.row.index for panel in panels},
         "decision": {} if summary.artifact is None else summary.artifact.facts.get("decision", {}),
         "settings": [(name, setting(value)) for name, value in settings_in_use(summary.settings).items()],
         "data": [(name, setting(value)) for name, value in summary.data.to_dict().items()],
@@ -161,24 +167,25 @@ def _byline(summary: RunSummary) -> str:
 def _panels(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[Panel]:
     if summary.artifact is None or (scored is None and summary.unlabeled is None):
         return []
-    known = rows if scored is None else sorted(rows, key=lambda row: -scored.evaluation.classes[row.place].positives)
-    shown = sorted(known[:MOST_CLASSES], key=lambda row: row.place)
+    ranked = rows if scored is None else sorted(rows, key=lambda row: -scored.evaluation.classes[row.index].positives)
+    shown = sorted(ranked[:MAX_CLASSES], key=lambda row: row.index)
     if len(shown) < len(rows):
-        why = f"there are {len(rows):,} tags, and the page has room for {MOST_CLASSES}; the most frequent are shown"
-        summary.missing.append(Missing("A closer look at the other tags", why))
+        why = f"the page shows the {MAX_CLASSES} most frequent of {len(rows):,} tags"
+        summary.missing.append(Missing("Examples of the other tags", why))
     images = {}
     if scored is not None:
-        images = examples(scored, summary.artifact.thresholds, [row.place for row in shown])
+        images = examples(scored, summary.artifact.thresholds, [row.index for row in shown])
     panels = []
     for row in shown:
-        groups = [(*_title(name, group), group) for name, group in images.get(row.place, {}).items()]
+        groups = [(*_title(name, group), group) for name, group in images.get(row.index, {}).items()]
         panels.append(Panel(row, class_histogram(summary, scored, row), groups, summary.unlabeled is not None))
     return panels
 
 
 def _title(name: str, group: Sequence[Example]) -> tuple[str, str]:
-    """Return what a group of images is called: nothing that was not chosen is something the tagger is sure of."""
-    return UNSURE if name == "sure" and not all(one.chosen for one in group) else GROUPS[name]
+    """Return title and description of a group; images below the threshold are not called confident."""
+    is_confident = all(example.predicted for example in group)
+    return HIGHEST if name == "confident" and not is_confident else GROUPS[name]
 
 
 def _render(content: Mapping[str, object]) -> str:
@@ -186,10 +193,10 @@ def _render(content: Mapping[str, object]) -> str:
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,  # tags and file names are the user's, and may look like markup
+        autoescape=True,  # names of tags and files may contain markup
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["hundredths"] = hundredths
+    environment.filters["percent"] = percent
     return environment.get_template("page.html.j2").render(content)

@@ -1,4 +1,4 @@
-"""Score the labeled images: probabilities, metrics, and the images worth showing."""
+"""Score the labeled images of the report: probabilities, metrics, and example images (thumbnails) per tag."""
 
 from __future__ import annotations
 
@@ -22,33 +22,36 @@ from tagspread.predict.tagger import Tagger
 from tagspread.report.labeled import Part
 from tagspread.run.split import NONE, digest_files
 
-SIDE, QUALITY = 176, 62  # of thumbnails, shown at about half that size: crisp on a phone, and a few kilobytes each
-MOST_SHOWN = 6  # per group
-MOST_BYTES = 3_000_000  # of all thumbnails together, so that the page can be sent by mail
-NEAR = 0.2  # further from the threshold than this, nothing is close
-SIDEWAYS = 5  # from this EXIF orientation on, height and width change places
+SIDE, QUALITY = (
+    176,
+    62,
+)  # of thumbnails: sharp on phones, where they are shown at half the size, and a few kilobytes each
+MAX_EXAMPLES = 6  # per group
+MAX_BYTES = 3_000_000  # of all thumbnails together, so that the page can be sent by mail
+NEAR = 0.2  # largest distance from the threshold of the images nearest to it
+SIDEWAYS = 5  # from this EXIF orientation on, height and width are swapped
 
 GROUPS = {
-    "sure": ("Most confident", "What it is surest of, right or wrong."),
-    "close": ("Nearest the threshold", "Where it could as well have decided otherwise."),
-    "extra": ("Chosen, but not labeled", "Its mistakes, or tags that were forgotten."),
-    "missed": ("Labeled, but not chosen", "What it overlooks, or labels that are wrong."),
+    "confident": ("Most confident", "Highest probabilities, right or wrong."),
+    "near_threshold": ("Nearest to the threshold", "The least certain decisions."),
+    "false_positives": ("False positives", "Predicted but not labeled: errors of the model, or missing labels."),
+    "false_negatives": ("False negatives", "Labeled but not predicted: errors of the model, or wrong labels."),
 }
-UNSURE = ("Highest scores", "Not all of them reach the threshold.")  # in place of "sure", where there are too few
+HIGHEST = ("Highest probabilities", "Not all of them reach the threshold.")  # replaces "confident" in that case
 
 
 @dataclass(frozen=True)
 class ScoredPart:
-    """A part of the labeled images, as the tagger sees it.
+    """Labeled images with the tagger's probabilities and metrics.
 
     Attributes:
-        part: the images that can be read.
-        unreadable: those that cannot, with the reason.
-        probabilities: images x classes.
-        evaluation: how good that is.
-        reliability: how far the probabilities can be believed.
-        may_be_shown: whether each image is the one that the run recorded, so that a run from somebody else cannot put
-            other images of this machine on the page.
+        part: the readable images.
+        unreadable: the unreadable images, each with the reason.
+        probabilities: calibrated probabilities (images x classes).
+        evaluation: metrics of the probabilities and decisions.
+        reliability: data of the reliability diagram.
+        may_be_shown: whether each image has the digest that the run recorded, so that a run from another person cannot
+            put other images of this machine on the page.
     """
 
     part: Part
@@ -60,60 +63,61 @@ class ScoredPart:
 
 
 class Example(NamedTuple):
-    """A image of a class."""
+    """An example image of a tag, with its probability and label for that tag."""
 
     name: str
     probability: float
     label: int  # 1, 0, -1 unknown
-    chosen: bool
-    image: str  # a data URI
+    predicted: bool
+    image: str  # thumbnail as a data URI
 
 
 def score_part(tagger: Tagger, part: Part, progress: Progress | None = None) -> ScoredPart:
-    """Let the tagger score the images of a part."""
+    """Score and evaluate the labeled images."""
     logits, errors = score_table(tagger, part.table, progress)
     good = np.array([not error for error in errors])
     unreadable = [f"{path}: {error}" for path, error in zip(part.table.paths, errors, strict=True) if error]
     part = replace(part, table=part.table.select(good), digests=None if part.digests is None else part.digests[good])
     probabilities = tagger.calibration.probabilities(logits[good])
-    measured = measure(tagger, logits[good], part.table.y, unreadable, seen=count_seen(tagger, part.table))
-    shown = np.ones(len(part.table), bool)
+    evaluation = measure(tagger, logits[good], part.table.y, unreadable, seen=count_seen(tagger, part.table))
+    may_be_shown = np.ones(len(part.table), bool)
     if part.digests is not None:
-        shown = (digest_files(part.table.paths) == part.digests) & (part.digests != NONE)
-    return ScoredPart(part, unreadable, probabilities, measured, reliability(probabilities, part.table.y), shown)
+        may_be_shown = (digest_files(part.table.paths) == part.digests) & (part.digests != NONE)
+    diagram = reliability(probabilities, part.table.y)
+    return ScoredPart(part, unreadable, probabilities, evaluation, diagram, may_be_shown)
 
 
 def pick(probabilities: np.ndarray, y: np.ndarray, threshold: float, most: int) -> dict[str, list[int]]:
-    """Return the rows of one class that are worth a look, by group.
+    """Select the rows of one class to show as examples: up to ``most`` per group.
 
     >>> pick(np.array([0.9, 0.8, 0.6, 0.4, 0.1]), np.array([1, 0, 1, 0, 1]), threshold=0.5, most=1)
-    {'sure': [0], 'close': [2], 'extra': [1], 'missed': [4]}
+    {'confident': [0], 'near_threshold': [2], 'false_positives': [1], 'false_negatives': [4]}
     """
-    falling, chosen = np.argsort(-probabilities, kind="stable"), probabilities >= threshold
+    descending, predicted = np.argsort(-probabilities, kind="stable"), probabilities >= threshold
     distance = np.abs(probabilities - threshold)
     near = np.argsort(distance, kind="stable")[: int((distance <= NEAR).sum())]
     groups = {
-        "sure": falling,
-        "close": near,
-        "extra": falling[(chosen & (y == 0))[falling]],
-        "missed": falling[::-1][(~chosen & (y == 1))[falling[::-1]]],
+        "confident": descending,
+        "near_threshold": near,
+        "false_positives": descending[(predicted & (y == 0))[descending]],
+        "false_negatives": descending[::-1][(~predicted & (y == 1))[descending[::-1]]],
     }
     return {name: rows[:most].tolist() for name, rows in groups.items()}
 
 
 def examples(scored: ScoredPart, thresholds: np.ndarray, classes: Sequence[int]) -> dict[int, dict[str, list[Example]]]:
-    """Return the images of some classes, by group: as many as the page has room for."""
+    """Return the example images of some classes, by group; fewer per group if they would exceed ``MAX_BYTES``."""
     y, allowed = scored.part.table.y, np.flatnonzero(scored.may_be_shown)
 
     @cache
     def image(row: int) -> str:
         return thumbnail(scored.part.table.paths[row])
 
-    for most in range(MOST_SHOWN, 0, -1):
-        among = {k: pick(scored.probabilities[allowed, k], y[allowed, k], thresholds[k], most) for k in classes}
+    for most in range(MAX_EXAMPLES, 0, -1):
+        selected = {k: pick(scored.probabilities[allowed, k], y[allowed, k], thresholds[k], most) for k in classes}
         picked = {
             k: {name: allowed[np.array(rows, np.int64)].tolist() for name, rows in groups.items()}
-            for k, groups in among.items()
+            for k, groups in selected.items()
         }
         rows = [row for groups in picked.values() for group in groups.values() for row in group]
         if _fits(map(image, rows)) or most == 1:
@@ -129,13 +133,13 @@ def examples(scored: ScoredPart, thresholds: np.ndarray, classes: Sequence[int])
 
 
 def _fits(images: Iterator[str]) -> bool:
-    """Say whether they fit on the page; stops counting, and making them, once they do not."""
+    """Return whether the thumbnails fit into ``MAX_BYTES``; stop creating them as soon as they do not."""
     total = 0
-    return all((total := total + len(one)) <= MOST_BYTES for one in images)
+    return all((total := total + len(image)) <= MAX_BYTES for image in images)
 
 
 def thumbnail(path: Path) -> str:
-    """Return a small image as a data URI, upright and in its own proportions."""
+    """Return a thumbnail as a data URI, upright and with the aspect ratio of the image."""
     width, height = _upright_size(path)
     longest = max(width, height)
     side = min(SIDE, longest)
@@ -148,12 +152,12 @@ def thumbnail(path: Path) -> str:
 
 def _upright_size(path: Path) -> tuple[int, int]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about many pixels: none of them is decoded here
+        warnings.simplefilter("ignore")  # the warning about large images: nothing is decoded here
         with Image.open(path) as opened:
             width, height = opened.size
             try:
                 sideways = opened.getexif().get(ExifTags.Base.Orientation, 1) >= SIDEWAYS
-            except Exception:  # damaged metadata: data/decode.py takes such a image for upright, too
+            except Exception:  # damaged metadata: decode() also treats the image as upright
                 sideways = False
     return (height, width) if sideways else (width, height)
 

@@ -1,4 +1,4 @@
-"""The page's figures in words: what a person who has never heard of any of this should take home."""
+"""Text of the report: summary sentences, headline metrics (tiles) and warnings, for readers new to the field."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from tagspread.report.summary import RunSummary
 from tagspread.train.finalize import gain_in_words
 from tagspread.wording import counted
 
-SAME = 0.005  # figures further apart than this are not the same, measured twice
-FEW = 5
-NOTHING = "\u2013"  # a dash as it is printed
+MAX_DIFFERENCE = 0.005  # of the mAP measured by training and by the report; a larger one means that something changed
+FEW = 5  # labeled images of a tag, below which the report warns
+DASH = "\u2013"  # shown for a missing value
 
 
 class Tile(NamedTuple):
-    """A figure to be seen from afar."""
+    """A headline metric, shown in large type."""
 
     value: str
     name: str
     remark: str
 
 
-def hundredths(share: float | None, digits: int = 1) -> str:
-    """Return a share times a hundred.
+def percent(share: float | None, digits: int = 1) -> str:
+    """Return a share as a percentage without the sign; a dash for None.
 
-    >>> hundredths(0.4404), hundredths(0.4404, digits=0)
+    >>> percent(0.4404), percent(0.4404, digits=0)
     ('44.0', '44')
     """
-    return NOTHING if share is None else f"{100 * share:.{digits}f}"
+    return DASH if share is None else f"{100 * share:.{digits}f}"
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people say it.
+    """Format a duration.
 
     >>> duration(42.3), duration(170), duration(7320)
     ('42 s', '2 min 50 s', '2 h 2 min')
@@ -48,7 +48,7 @@ def duration(seconds: float) -> str:
 
 
 def setting(value: Any) -> str:
-    """Return the value of a setting as people read it.
+    """Format the value of a setting.
 
     >>> setting(("Contrast", "Sharpness")), setting({"keep_pos": 0.5, "priors": None}), setting({})
     ('Contrast, Sharpness', 'keep_pos 0.5, priors not set', 'none')
@@ -56,12 +56,12 @@ def setting(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
     if isinstance(value, dict):
-        return ", ".join(f"{name} {setting(one)}" for name, one in value.items()) or "none"
+        return ", ".join(f"{name} {setting(item)}" for name, item in value.items()) or "none"
     return "not set" if value is None else {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def length(summary: RunSummary) -> str:
-    """Return how long training took."""
+    """Describe the length of the training: epochs or rounds, and time."""
     time = duration(sum(line.get("seconds", 0) for line in summary.log))
     if summary.step == "round" and not any("pseudo_positives" in line for line in summary.log):
         return f"a linear head fitted in {time}"
@@ -69,149 +69,169 @@ def length(summary: RunSummary) -> str:
 
 
 def tiles(summary: RunSummary, scored: ScoredPart | None, trained: int | None) -> list[Tile]:
-    """Return the headline figures."""
-    found = []
-    value, ends, where = _map(summary, scored)
+    """Return the headline metrics.
+
+    Args:
+        summary: the run.
+        scored: the evaluated images.
+        trained: number of labeled images that the run was trained on.
+    """
+    metrics = []
+    value, interval, images = _map(summary, scored)
     if value is not None:
-        remark = f"mean average precision on {where}"
-        found.append(Tile(hundredths(value), "mAP", remark + (f"; {_interval(*ends)}" if ends else "")))
-    if scored is not None and scored.part.fair:
+        remark = f"mean average precision on {images}"
+        metrics.append(Tile(percent(value), "mAP", remark + (f"; {_interval(*interval)}" if interval else "")))
+    if scored is not None and scored.part.unseen:
         shares = scored.evaluation.decisions
-        found.append(Tile(f"{hundredths(shares['OP'], 0)}\u00a0%", "precision", "of the tags it gives are right"))
-        found.append(Tile(f"{hundredths(shares['OR'], 0)}\u00a0%", "recall", "of the tags that are there are given"))
+        metrics.append(Tile(f"{percent(shares['OP'], 0)}\u00a0%", "precision", "of the predicted tags are correct"))
+        metrics.append(Tile(f"{percent(shares['OR'], 0)}\u00a0%", "recall", "of the true tags are predicted"))
     if trained is not None:
-        found.append(Tile(f"{trained:,}", "labeled", "images with tags were learned from"))
+        metrics.append(Tile(f"{trained:,}", "labeled", "images with labels used for training"))
     if summary.unlabeled is not None:
-        tried = "images were tried; the model that is kept is without"
-        remark = "images were learned from as well" if summary.learned_from_unlabeled else tried
-        found.append(Tile(f"{summary.unlabeled.size:,}", "unlabeled", remark))
-    return found
+        kept = "images also used for training"
+        dropped = "images tried; the run keeps the labeled-only model"
+        remark = kept if summary.learned_from_unlabeled else dropped
+        metrics.append(Tile(f"{summary.unlabeled.size:,}", "unlabeled", remark))
+    return metrics
 
 
 def sentences(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[str]:
-    """Return the findings, a sentence each."""
-    said = []
-    value, ends, where = _map(summary, scored)
+    """Return the summary in sentences: mAP, precision, recall, best and worst tags, gain from unlabeled images."""
+    results = []
+    value, interval, images = _map(summary, scored)
     if value is not None:
-        level = ""
-        if scored is not None and scored.part.fair:
-            by_chance = [one.positives / one.known for one in scored.evaluation.classes if one.positives]
-            level = f" Guessing would reach about {hundredths(float(np.mean(by_chance)))}."
-        inside = f" ({_interval(*ends)})" if ends else ""
-        said.append(
-            f"On {where}, the tagger puts the right images first with a mean average precision of "
-            f"{hundredths(value)} out of 100{inside}.{level}"
-        )
-    if scored is not None and scored.part.fair:
+        chance = ""
+        if scored is not None and scored.part.unseen:
+            frequencies = [
+                metrics.positives / metrics.known for metrics in scored.evaluation.classes if metrics.positives
+            ]
+            chance = f" Random guessing would reach about {percent(float(np.mean(frequencies)))}."
+        bounds = f" ({_interval(*interval)})" if interval else ""
+        results.append(f"On {images}, the mean average precision (mAP) is {percent(value)} out of 100{bounds}.{chance}")
+    if scored is not None and scored.part.unseen:
         shares = scored.evaluation.decisions
-        said.append(
-            f"With its thresholds, {hundredths(shares['OP'], 0)} of 100 tags it gives are right, and it gives "
-            f"{hundredths(shares['OR'], 0)} of 100 tags that are there."
+        results.append(
+            f"At the decision thresholds, {percent(shares['OP'], 0)} of 100 predicted tags are correct (precision), "
+            f"and {percent(shares['OR'], 0)} of 100 true tags are predicted (recall)."
         )
-    said += _extremes(rows)
+    results += _extremes(rows)
     if {"difference", "left_out"} & set(summary.metrics.get("gain", {})):
-        said.append(_sentence(str(gain_in_words(summary.metrics))))
-    return said
+        results.append(_sentence(str(gain_in_words(summary.metrics))))
+    return results
 
 
 def _map(summary: RunSummary, scored: ScoredPart | None) -> tuple[float | None, tuple[float, float] | None, str]:
-    """Return the mAP, its interval and where it was measured: by this page, or else by training."""
-    if scored is not None and scored.part.fair:
-        found = scored.evaluation
-        ends = None if found.map_low is None or found.map_high is None else (found.map_low, found.map_high)
-        return found.map, ends, f"{found.images:,} {scored.part.words}"
-    for part, words in (("test", "test images"), ("held_out", "held-out images")):
-        if (known := summary.metrics.get(part)) and known.get("mAP") is not None:
-            ends = known.get("interval_90")
-            return known["mAP"], None if ends is None else (ends[0], ends[1]), f"{known.get('images', 0):,} {words}"
+    """Return the mAP, its interval and a description of the images; measured for this report, or else by training."""
+    if scored is not None and scored.part.unseen:
+        metrics = scored.evaluation
+        bounds = None if metrics.map_low is None or metrics.map_high is None else (metrics.map_low, metrics.map_high)
+        return metrics.map, bounds, f"{metrics.images:,} {scored.part.description}"
+    for part, images in (("test", "test images"), ("held_out", "held-out images")):
+        if (stored := summary.metrics.get(part)) and stored.get("mAP") is not None:
+            bounds = stored.get("interval_90")
+            interval = None if bounds is None else (bounds[0], bounds[1])
+            return stored["mAP"], interval, f"{stored.get('images', 0):,} {images}"
     return None, None, ""
 
 
 def _interval(low: float, high: float) -> str:
-    return f"90\u00a0% interval {hundredths(low)}\u00a0to\u00a0{hundredths(high)}"
+    return f"90\u00a0% interval {percent(low)}\u00a0to\u00a0{percent(high)}"
 
 
 def _extremes(rows: Sequence[ClassRow]) -> list[str]:
+    """Name the tags with the highest and the lowest average precision, unless there are few tags or all are equal."""
     ranked = sorted(
-        ((row.measured.ap, row.name) for row in rows if row.measured is not None and row.measured.ap is not None),
+        ((row.metrics.ap, row.name) for row in rows if row.metrics is not None and row.metrics.ap is not None),
         key=lambda pair: -pair[0],
     )
-    if len(ranked) < 2 * 2 or hundredths(ranked[0][0]) == hundredths(ranked[-1][0]):
+    if len(ranked) < 2 * 2 or percent(ranked[0][0]) == percent(ranked[-1][0]):
         return []
-    return [f"It is best at {_first(ranked)}, weakest at {_first(ranked[::-1])}."]
+    return [f"Highest average precision: {_first(ranked)}. Lowest: {_first(ranked[::-1])}."]
 
 
 def _first(ranked: Sequence[tuple[float, str]]) -> str:
-    """Return the first two; all that are level with them, where no two of them come first.
+    """Name the first two tags of a ranking, or all tied tags where a tie makes it more than two.
 
     >>> _first([(1.0, "a"), (1.0, "b"), (1.0, "c"), (0.5, "d")]), _first([(0.9, "a"), (0.5, "b"), (0.5, "c")])
-    ('3 tags alike (100.0): “a”, “b”, “c”', '“a” (90.0) and 2 tags alike (50.0): “b”, “c”')
+    ('3 tags tied at 100.0 (“a”, “b”, “c”)', '“a” (90.0) and 2 tags tied at 50.0 (“b”, “c”)')
     """
-    shown = [hundredths(ap) for ap, _ in ranked]
-    ahead = shown.count(shown[0])
-    if ahead >= 2 + 1:
-        return _alike(ranked[:ahead])
-    level = ranked[ahead : ahead + shown.count(shown[1])] if ahead == 1 else []
-    if len(level) > 1:
-        return f"“{ranked[0][1]}” ({shown[0]}) and {_alike(level)}"
-    return " and ".join(f"“{name}” ({value})" for (_, name), value in zip(ranked[:2], shown, strict=False))
+    values = [percent(ap) for ap, _ in ranked]
+    first = values.count(values[0])  # number of tags tied for the first rank
+    if first > 2:
+        return _tied(ranked[:first])
+    second = ranked[first : first + values.count(values[1])] if first == 1 else []
+    if len(second) > 1:
+        return f"“{ranked[0][1]}” ({values[0]}) and {_tied(second)}"
+    return " and ".join(f"“{name}” ({value})" for (_, name), value in zip(ranked[:2], values, strict=False))
 
 
-def _alike(tied: Sequence[tuple[float, str]]) -> str:
-    return f"{len(tied)} tags alike ({hundredths(tied[0][0])}): {_names([name for _, name in tied])}"
+def _tied(tags: Sequence[tuple[float, str]]) -> str:
+    return f"{len(tags)} tags tied at {percent(tags[0][0])} ({_names([name for _, name in tags])})"
 
 
 def notes(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[ClassRow]) -> list[str]:
-    """Return what one should know before believing the rest."""
-    said = []
+    """Return warnings: optimistic metrics, tags with few labels, shared thresholds, implausible pseudo-labels."""
+    warnings = []
     if "warning" in summary.metrics:
-        said.append(_sentence(str(summary.metrics["warning"])))
+        warnings.append(_sentence(str(summary.metrics["warning"])))
     if "not_measured" in summary.metrics.get("gain", {}):
-        said.append(_sentence(str(gain_in_words(summary.metrics))))
+        warnings.append(_sentence(str(gain_in_words(summary.metrics))))
     if scored is not None:
-        said += _about_images(summary, scored)
-    if few := [row.name for row in rows if row.labeled is not None and row.labeled < FEW]:
-        said.append(f"Fewer than {FEW} labeled images carry {_names(few)}: expect little there, and tag a few more.")
+        warnings += _image_notes(summary, scored)
+    if rare := [row.name for row in rows if row.labeled is not None and row.labeled < FEW]:
+        warnings.append(
+            f"Fewer than {FEW} labeled images carry {_names(rare)}. Expect poor predictions of such tags, or label "
+            "more images."
+        )
     decision = {} if summary.artifact is None else summary.artifact.facts.get("decision", {})
     if pooled := decision.get("classes_with_pooled_threshold"):
-        said.append(f"Too few examples for a threshold of their own, so they share one: {_names(pooled)}.")
+        warnings.append(f"Tags with too few examples for their own threshold share one threshold: {_names(pooled)}.")
     if never := decision.get("classes_never_chosen"):
-        said.append(f"Never chosen, as no threshold keeps the policy “{decision.get('policy')}”: {_names(never)}.")
-    if odd := [row.name for row in rows if row.surprising]:
-        said.append(
-            f"In the unlabeled set, {_names(odd)} got more or fewer pseudo-tags than the labeled images make likely."
+        warnings.append(
+            f"Never predicted, because no threshold satisfies the policy “{decision.get('policy')}”: {_names(never)}."
         )
-    return said
+    if implausible := [row.name for row in rows if row.is_implausible]:
+        warnings.append(
+            f"The share of positive pseudo-labels contradicts the labeled images (outside the 90\u00a0% interval): "
+            f"{_names(implausible)}."
+        )
+    return warnings
 
 
-def _about_images(summary: RunSummary, scored: ScoredPart) -> list[str]:
-    said, found = [], scored.evaluation
-    if not scored.part.fair:
-        said.append("Images and histograms are of images the tagger was trained on: it looks better there.")
-    elif found.absent:
-        said.append(f"On none of these images, so left out of the mean: {_names(found.absent)}.")
-    if scored.part.words == GIVEN and found.trained_on is None:
-        said.append("The run does not know whether it was trained on any of these images.")
-    if scored.part.fair and found.trained_on:
-        said.append(f"{found.trained_on:,} of these images were trained on, so the figures flatter.")
-    if scored.part.fair and found.thresholds_chosen_on:
-        said.append(
-            f"The thresholds were chosen on {found.thresholds_chosen_on:,} of these {found.images:,} images, so "
-            "precision, recall and probabilities look better than they are; average precision does not depend on them."
+def _image_notes(summary: RunSummary, scored: ScoredPart) -> list[str]:
+    """Return warnings about the evaluated images."""
+    warnings, metrics = [], scored.evaluation
+    if not scored.part.unseen:
+        warnings.append("Examples and histograms show images that the model was trained on, so they are optimistic.")
+    elif metrics.absent:
+        warnings.append(f"Not part of the mAP, because none of these images carries them: {_names(metrics.absent)}.")
+    if scored.part.description == GIVEN and metrics.trained_on is None:
+        warnings.append("The run does not record its training images, so it may have been trained on these images.")
+    if scored.part.unseen and metrics.trained_on:
+        warnings.append(
+            f"{metrics.trained_on:,} of these images were used for training, so the metrics are optimistic."
         )
-    measured = (summary.metrics.get("test") or summary.metrics.get("held_out") or {}).get("mAP")
-    own = scored.part.words != GIVEN
-    if scored.part.fair and own and measured is not None and found.map is not None and abs(measured - found.map) > SAME:
-        said.append(
-            f"Training measured a mAP of {hundredths(measured)} and this page {hundredths(found.map)}: images, "
-            "labels or the model have changed since."
+    if scored.part.unseen and metrics.thresholds_chosen_on:
+        warnings.append(
+            f"The thresholds were chosen on {metrics.thresholds_chosen_on:,} of these {metrics.images:,} images, so "
+            "precision, recall, F1 and calibration are optimistic. Average precision is not affected."
+        )
+    trained_map = (summary.metrics.get("test") or summary.metrics.get("held_out") or {}).get("mAP")
+    is_same_part = scored.part.unseen and scored.part.description != GIVEN
+    difference = 0.0 if trained_map is None or metrics.map is None else abs(trained_map - metrics.map)
+    if is_same_part and difference > MAX_DIFFERENCE:
+        warnings.append(
+            f"Training measured a mAP of {percent(trained_map)}, but this report measures {percent(metrics.map)}: the "
+            "images, the labels or the model have changed since."
         )
     if scored.unreadable:
-        some = "; ".join(scored.unreadable[:3])
-        one = len(scored.unreadable) == 1
-        words = "image cannot be read and is left out:" if one else "images cannot be read and are left out, such as"
-        said.append(f"{len(scored.unreadable):,} {words} {some}.")
-    return said
+        first = "; ".join(scored.unreadable[:3])
+        is_single = len(scored.unreadable) == 1
+        words = (
+            "image cannot be read and is left out:" if is_single else "images cannot be read and are left out, such as"
+        )
+        warnings.append(f"{len(scored.unreadable):,} {words} {first}.")
+    return warnings
 
 
 def _sentence(words: str) -> str:

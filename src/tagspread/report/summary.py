@@ -1,11 +1,10 @@
-"""What a run folder tells about itself: settings, log, figures, tags, and how the unlabeled set was labeled.
+"""Read a run folder for the report: settings, log, metrics, classes and pseudo-labels.
 
-Whatever is missing is written down with the reason, so that the page can say it instead of leaving a hole.
+Missing information is collected with the reason, and the report lists it.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
+from tagspread.run import schema
 from tagspread.run.artifact import FILE, Artifact, read_artifact
 from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
@@ -23,7 +23,7 @@ from tagspread.run.split import FILE as SPLIT
 
 
 class Missing(NamedTuple):
-    """Something that the page cannot show, and why."""
+    """Something that the report cannot show, and the reason."""
 
     what: str
     why: str
@@ -31,14 +31,14 @@ class Missing(NamedTuple):
 
 @dataclass(frozen=True)
 class Unlabeled:
-    """What the unlabeled images were last taken for.
+    """The last pseudo-labels of the unlabeled set.
 
     Attributes:
-        size: how many there are.
-        positives: per class, how many were taken to carry the tag.
-        ignored: per class, how many were left open.
-        flips: per class, how often a pseudo-label changed from one epoch to the next, over the whole run.
-        scores: images x classes, the teacher's logits in the last epoch.
+        size: number of unlabeled images.
+        positives: number of positive pseudo-labels per class.
+        ignored: number of ignored pseudo-labels per class.
+        flips: number of pseudo-label changes per class, over the whole run.
+        scores: the teacher's logits from which the pseudo-labels were computed (images x classes).
     """
 
     size: int
@@ -50,19 +50,19 @@ class Unlabeled:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run folder, read.
+    """The contents of a run folder, apart from the networks.
 
     Attributes:
-        path: the folder.
-        version: the tagspread that trained.
-        settings: how it was trained.
-        data: where the data came from.
-        record: which image was used for what; None if the run does not say.
-        log: a line of figures per epoch, or per round of fitting the head.
-        metrics: the figures at the end; empty if training has not finished.
-        artifact: tags, thresholds and calibration; None if training has not finished.
-        unlabeled: what the unlabeled set was labeled with; None if that is not known.
-        missing: what is not known, and why.
+        path: the run folder.
+        version: version of tagspread that trained the run.
+        settings: the training settings.
+        data: sources of the data.
+        log: one entry per epoch, or per round of fitting the head.
+        metrics: the contents of ``metrics.json``; empty if training has not finished.
+        artifact: classes, thresholds and calibration; None if training has not finished.
+        unlabeled: the pseudo-labels; None if the run has none or they cannot be read.
+        record: the part of each image; None if the run has no ``split.csv``.
+        missing: what the report cannot show.
     """
 
     path: Path
@@ -78,43 +78,43 @@ class RunSummary:
 
     @property
     def step(self) -> str:
-        """What a line of the log is of: an epoch or, where only the head was fitted, a round."""
+        """Unit of the log: ``"epoch"``, or ``"round"`` if only the head was fitted."""
         return "round" if self.settings.get("mode") == "head" else "epoch"
 
     @property
     def learned_from_unlabeled(self) -> bool:
-        """Whether the unlabeled images had a part in the model that is kept."""
+        """Whether the run's model was trained on the unlabeled images."""
         return self.unlabeled is not None and self.metrics.get("network") != "labeled_only"
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The tags; none while it is not known what was trained."""
+        """Names of the tags; empty if training has not finished."""
         return () if self.artifact is None else self.artifact.classes
 
 
 def summarize_run(run: str | Path) -> RunSummary:
-    """Read everything a run folder holds except the networks."""
+    """Read a run folder, apart from the networks."""
     folder = RunFolder(run)
     if not folder.path.is_dir():
-        raise TagspreadError(f"there is no folder {folder.path}; give a run folder.")
+        raise TagspreadError(f"the run folder {folder.path} does not exist; check the path.")
     config, missing = RunConfig.read(folder.path), list[Missing]()
     finished = any((folder.path / name).exists() for name in (FILE, "metrics.json"))
     if not finished:
         why = f"the run has no {FILE}: training has not finished.{folder.where_previous}".removesuffix(".")
-        missing.append(Missing("Everything about single tags", why))
+        missing.append(Missing("Metrics per tag, calibration and examples", why))
     artifact = read_artifact(folder.path) if finished else None
     unlabeled = None
     if artifact is not None:
         try:
             unlabeled = _read_unlabeled(folder.checkpoint, len(artifact.classes))
         except TagspreadError as error:
-            missing.append(Missing("What the unlabeled images were taken for", str(error)))
+            missing.append(Missing("Pseudo-labels of the unlabeled images", str(error)))
     record = RunRecord.find(folder.path)
     if artifact is not None and record is not None and record.split.classes != artifact.classes:
         raise TagspreadError(
-            f"{folder.path / SPLIT} has other classes than {FILE}; one of them was changed: put it back."
+            f"{folder.path / SPLIT} and {FILE} have different classes, so one of them was changed; restore it."
         )
-    metrics = folder.read_json("metrics.json") if (folder.path / "metrics.json").exists() else {}
+    metrics = folder.read_json("metrics.json", schema.METRICS) if (folder.path / "metrics.json").exists() else {}
     log = _read_log(folder.path / "log.jsonl")
     return RunSummary(
         folder.path,
@@ -131,28 +131,22 @@ def summarize_run(run: str | Path) -> RunSummary:
 
 
 def _read_log(file: Path) -> list[JsonObject]:
-    if not file.exists():
+    try:
+        return schema.read_log(file)
+    except FileNotFoundError:
         return []
-    lines = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            lines.append({"epoch": int(json.loads(line)["epoch"])} | json.loads(line))
-        except (ValueError, TypeError, KeyError):
-            raise TagspreadError(f"{file} is damaged: line {number} is not the line of an epoch.") from None
-    return lines
 
 
 def _read_unlabeled(checkpoint: Path, classes: int) -> Unlabeled | None:
-    """Read what the unlabeled set was labeled with; None for a run that made no use of an unlabeled set.
+    """Read the pseudo-labels from the checkpoint; return None for a run that did not use an unlabeled set.
 
-    Only these tensors are read: the file also holds every network, and may be large.
+    The networks in the checkpoint are not read, because they may be large.
     """
     if not checkpoint.exists():
-        raise TagspreadError("the run's checkpoint folder, which holds the pseudo-labels, is gone")
+        raise TagspreadError("the run's checkpoint, which holds the pseudo-labels, was removed")
     try:
         with safe_open(checkpoint, framework="np") as opened:
-            there = set(opened.keys())
-            if "targets.labels" not in there:
+            if "targets.labels" not in set(opened.keys()):
                 return None
             labels, flips, scores = (
                 opened.get_tensor(name) for name in ("targets.labels", "unlabeled.flips", "unlabeled.scores")
@@ -161,5 +155,10 @@ def _read_unlabeled(checkpoint: Path, classes: int) -> Unlabeled | None:
         raise TagspreadError(f"the run's checkpoint cannot be read ({error})") from None
     if labels.ndim != 2 or labels.shape[1] != classes:
         raise TagspreadError(f"the run's checkpoint has labels of shape {labels.shape} for {classes} tags")
+    if flips.shape != labels.shape or scores.shape != labels.shape:
+        raise TagspreadError(
+            f"the run's checkpoint has labels of shape {labels.shape} but flips of shape {flips.shape} and scores of "
+            f"shape {scores.shape}"
+        )
     positives, ignored = (labels >= 0.5).sum(axis=0), (labels == -1).sum(axis=0)
     return Unlabeled(len(labels), positives, ignored, flips.sum(axis=0, dtype=np.int64), scores.astype(np.float64))

@@ -1,7 +1,6 @@
-"""Small charts as SVG text: crisp at any size, colored by the page's style sheet, with the browser's own tooltips.
+"""SVG charts: lines, bars, histograms and reliability diagrams, with tooltips, colored by the page's style sheet.
 
-Each function returns markup in which every text that came from outside is escaped. Kinds are told apart by shape and
-dash as well as by color.
+The functions return markup in which all text from outside is escaped. Series differ by shape as well as by color.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tagspread.wording import counted
 
 WIDTH, HEIGHT = 340, 205
 LEFT, RIGHT, TOP, BOTTOM = 42, 10, 10, 38
-MANY_POINTS = 40  # from here on points are not drawn, only felt by the tooltip
+MAX_MARKERS = 40  # a line with more points has no visible markers, only tooltips
 BINS = 40
 
 SHAPES = {
@@ -29,7 +28,7 @@ SHAPES = {
 
 
 class Series(NamedTuple):
-    """A line of a chart: points, and how it is told apart (a color of the style sheet, a shape)."""
+    """A line of a chart: name, points, color class and marker shape."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -37,8 +36,8 @@ class Series(NamedTuple):
     shape: str = "circle"
 
 
-class Heap(NamedTuple):
-    """A row of a histogram: what it is of, and the values."""
+class Group(NamedTuple):
+    """The values of one row of a histogram, with name and color class."""
 
     name: str
     values: np.ndarray
@@ -46,29 +45,29 @@ class Heap(NamedTuple):
 
 
 class Frame:
-    """A drawing area with a scale on both sides."""
+    """A plotting area with an x-axis and a y-axis; converts values to SVG coordinates."""
 
     def __init__(self, x: tuple[float, float], y: tuple[float, float], height: int = HEIGHT, left: int = LEFT) -> None:
         self.x_range, self.y_range, self.height, self.left, self.right = x, y, height, left, WIDTH - RIGHT
 
     def x(self, value: float) -> float:
-        """Return where a value lies from left to right."""
+        """Return the horizontal SVG coordinate of a value."""
         low, high = self.x_range
         share = (value - low) / (high - low) if high > low else 0.5
         return self.left + share * (self.right - self.left)
 
     def y(self, value: float) -> float:
-        """Return where a value lies from top to bottom."""
+        """Return the vertical SVG coordinate of a value."""
         low, high = self.y_range
         return self.height - BOTTOM - (value - low) / (high - low) * (self.height - TOP - BOTTOM)
 
-    def drawn(self, label: str, *parts: Markup) -> Markup:
-        """Return the whole image; ``label`` says it in words to those who cannot see it."""
+    def render(self, label: str, *parts: Markup) -> Markup:
+        """Return the SVG element; ``label`` describes the chart for screen readers."""
         start = Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">')
         return start.format(WIDTH, self.height, label) + _joined(parts) + Markup("</svg>")
 
     def grid(self, x_ticks: Sequence[float], y_ticks: Sequence[float], y_text: Callable[[float], str]) -> Markup:
-        """Return lines and numbers."""
+        """Return grid lines and tick labels."""
         lines = [
             Markup('<line class="grid" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>').format(
                 self.left, self.right, y=self.y(tick)
@@ -87,13 +86,13 @@ class Frame:
         return _joined([*lines, *numbers])
 
     def x_title(self, text: str) -> Markup:
-        """Return what the numbers below mean."""
+        """Return the title of the x-axis."""
         middle = (self.left + self.right) / 2
         return Markup('<text class="mid" x="{:.1f}" y="{}">{}</text>').format(middle, self.height - 4, text)
 
 
 def ticks(low: float, high: float, about: int = 4) -> list[float]:
-    """Return round numbers from ``low`` or below to ``high`` or above.
+    """Return evenly spaced round numbers that cover the range from ``low`` to ``high``.
 
     >>> ticks(0, 0.87)
     [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -110,16 +109,16 @@ def ticks(low: float, high: float, about: int = 4) -> list[float]:
 def line_chart(
     label: str, series: Sequence[Series], text: Callable[[float], str], *, x_title: str = "epoch", until: float = 0
 ) -> Markup:
-    """Return lines over the epochs.
+    """Return a line chart over epochs.
 
     Args:
-        label: the chart in words.
-        series: the lines; at least one point among them.
-        text: how a value is written.
-        x_title: what the numbers below mean.
-        until: shade the epochs up to this one: the warm-up.
+        label: description of the chart for screen readers.
+        series: the lines, with at least one point in total.
+        text: formats a value of the y-axis.
+        x_title: title of the x-axis.
+        until: last epoch of the warm-up, which is shaded; 0 for none.
     """
-    xs, ys = ([point[axis] for one in series for point in one.points] for axis in (0, 1))
+    xs, ys = ([point[axis] for line in series for point in line.points] for axis in (0, 1))
     y_ticks = ticks(min(0.0, *ys), max(ys))
     frame = Frame((min(xs), max(xs)), (y_ticks[0], y_ticks[-1]))
     x_ticks = [x for x in ticks(min(xs), max(xs), 6) if x == int(x) and min(xs) <= x <= max(xs)] or [min(xs)]
@@ -128,14 +127,14 @@ def line_chart(
         edge = (frame.x(until) + frame.x(until + 1)) / 2
         area = '<rect class="shade" x="{}" y="{}" width="{:.1f}" height="{}"/>'
         shade = Markup(area).format(LEFT, TOP, edge - LEFT, HEIGHT - TOP - BOTTOM)
-    lines = [_line(frame, one, text, x_title) for one in series if one.points]
-    return frame.drawn(label, shade, frame.grid(x_ticks, y_ticks, text), *lines, frame.x_title(x_title))
+    lines = [_line(frame, line, text, x_title) for line in series if line.points]
+    return frame.render(label, shade, frame.grid(x_ticks, y_ticks, text), *lines, frame.x_title(x_title))
 
 
 def _line(frame: Frame, series: Series, text: Callable[[float], str], x_title: str) -> Markup:
     places = [(frame.x(x), frame.y(y), x, y) for x, y in series.points]
     path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y, _, _ in places)
-    shape = SHAPES[series.shape] if len(places) <= MANY_POINTS else Markup('<circle class="felt" r="5"/>')
+    shape = SHAPES[series.shape] if len(places) <= MAX_MARKERS else Markup('<circle class="hover" r="5"/>')
     points = [
         Markup('<g transform="translate({:.1f} {:.1f})"><title>{}, {} {:g}: {}</title>{}</g>').format(
             x, y, series.name, x_title, value, text(height), shape
@@ -146,37 +145,42 @@ def _line(frame: Frame, series: Series, text: Callable[[float], str], x_title: s
 
 
 def legend(series: Sequence[Series]) -> Markup:
-    """Return a list of the lines, each with its sign."""
+    """Return the legend: a list of the series names with their markers."""
     sign = '<svg class="sign series {}" viewBox="-14 -7 28 14" aria-hidden="true"><path class="line" d="M-13 0H13"/>'
     item = Markup("<li>" + sign + "{}</svg>{}</li>")
-    items = [item.format(one.color, SHAPES[one.shape], one.name) for one in series]
+    items = [item.format(line.color, SHAPES[line.shape], line.name) for line in series]
     return Markup('<ul class="legend">{}</ul>').format(_joined(items))
 
 
-def bar_strip(label: str, value: float, ends: tuple[float, float] | None, marks: Sequence[float]) -> Markup:
-    """Return one bar from 0 with its interval, if it has one; all as shares of the width."""
+def bar_strip(label: str, value: float, interval: tuple[float, float] | None, marks: Sequence[float]) -> Markup:
+    """Return a horizontal bar with an optional interval; all values are shares of the width."""
     bar = Markup('<rect class="bar" x="0" y="6" width="{:.2f}%" height="12" rx="2"/>').format(100 * value)
-    return _strip(label, marks, bar, *([] if ends is None else [_whisker(*ends)]))
+    return _strip(label, marks, bar, *([] if interval is None else [_whisker(*interval)]))
 
 
 def dot_strip(
     label: str,
     value: float | None,
-    ends: tuple[float, float] | None,
-    other: tuple[float, float] | None,
+    interval: tuple[float, float] | None,
+    assigned: tuple[float, float] | None,
     marks: Sequence[float],
 ) -> Markup:
-    """Return an estimate with its interval (circle) beside what became of it (diamond), as shares of the width.
+    """Return an estimated share with its interval (circle) above the assigned share (diamond); shares of the width.
 
-    What became of it is a share, and what it would be if all that was left open were added.
+    Args:
+        label: description of the strip for screen readers and its tooltip.
+        value: the estimated share.
+        interval: the interval of the estimate.
+        assigned: share of positive pseudo-labels, and of positive or ignored ones; the difference is drawn as a line.
+        marks: positions of the grid lines.
     """
     parts = []
-    if other is not None and other[1] > other[0]:
-        open_part = '<line class="open series two" x1="{:.2f}%" x2="{:.2f}%" y1="17" y2="17"/>'
-        parts.append(Markup(open_part).format(100 * other[0], 100 * min(1.0, other[1])))
-    if ends is not None:
-        parts.append(_whisker(*ends, y=9))
-    for share, y, color, shape in ((value, 9, "one", "circle"), (other and other[0], 17, "two", "diamond")):
+    if assigned is not None and assigned[1] > assigned[0]:
+        ignored = '<line class="open series two" x1="{:.2f}%" x2="{:.2f}%" y1="17" y2="17"/>'
+        parts.append(Markup(ignored).format(100 * assigned[0], 100 * min(1.0, assigned[1])))
+    if interval is not None:
+        parts.append(_whisker(*interval, y=9))
+    for share, y, color, shape in ((value, 9, "one", "circle"), (assigned and assigned[0], 17, "two", "diamond")):
         if share is not None:
             sign = '<svg class="series {}" x="{:.2f}%" y="{}" overflow="visible">{}</svg>'
             parts.append(Markup(sign).format(color, 100 * share, y, SHAPES[shape]))
@@ -196,72 +200,73 @@ def _whisker(low: float, high: float, y: int = 12) -> Markup:
     return Markup('<g class="whisker">{}</g>').format(_joined([middle, *ends]))
 
 
-def histogram(label: str, heaps: Sequence[Heap], threshold: float | None) -> Markup:
-    """Return rows of bars over the probability, one per heap, with the threshold across each of them.
+def histogram(label: str, groups: Sequence[Group], threshold: float | None) -> Markup:
+    """Return one histogram per group, one below the other, with the decision threshold as a dashed line.
 
-    A bar's height goes with the square root of its number: one image stays visible beside a thousand.
+    The height of a bar is proportional to the square root of its count, so that single images remain visible.
     """
-    each, gap = 46, 24
-    height = TOP + len(heaps) * (each + gap) + BOTTOM
+    row_height, gap = 46, 24
+    height = TOP + len(groups) * (row_height + gap) + BOTTOM
     frame = Frame((0, 1), (0, 1), height=height, left=RIGHT)
-    bars, words, cuts, bottom = [], [], list[Markup](), float(TOP)
-    for heap in heaps:
-        bottom += each + gap
-        bars.append(_bars(frame, heap, bottom, each))
+    bars, titles, threshold_lines, bottom = [], [], list[Markup](), float(TOP)
+    for group in groups:
+        bottom += row_height + gap
+        bars.append(_bars(frame, group, bottom, row_height))
         base = '<line class="axis" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>'
         bars.append(Markup(base).format(frame.left, frame.right, y=bottom))
-        said = f"{heap.name}: {counted(len(heap.values), 'image')}"
-        words.append(Markup('<text x="{}" y="{:.1f}">{}</text>').format(frame.left, bottom - each - 8, said))
-        if threshold is not None:  # not through the words
+        title = f"{group.name}: {counted(len(group.values), 'image')}"
+        titles.append(Markup('<text x="{}" y="{:.1f}">{}</text>').format(frame.left, bottom - row_height - 8, title))
+        if threshold is not None:  # in parts, so that it does not cross the titles
             line = '<line x1="{x:.1f}" x2="{x:.1f}" y1="{:.1f}" y2="{:.1f}"/>'
-            cuts.append(Markup(line).format(bottom - each - 3, bottom, x=frame.x(threshold)))
+            threshold_lines.append(Markup(line).format(bottom - row_height - 3, bottom, x=frame.x(threshold)))
     numbers = [
         Markup('<text class="mid" x="{:.1f}" y="{:.1f}">{:g}</text>').format(frame.x(x), bottom + 16, x)
         for x in (0, 0.25, 0.5, 0.75, 1)
     ]
-    cut = Markup("")
+    mark = Markup("")
     if threshold is not None:
-        cut = Markup('<g class="cut"><title>threshold {:.3f}</title>{}</g>').format(threshold, _joined(cuts))
-    return frame.drawn(label, *bars, *numbers, cut, *words, frame.x_title("probability"))
+        group_of_lines = '<g class="threshold"><title>threshold {:.3f}</title>{}</g>'
+        mark = Markup(group_of_lines).format(threshold, _joined(threshold_lines))
+    return frame.render(label, *bars, *numbers, mark, *titles, frame.x_title("probability"))
 
 
-def _bars(frame: Frame, heap: Heap, bottom: float, each: float) -> Markup:
-    counts, edges = np.histogram(heap.values, BINS, (0, 1))
-    most = math.sqrt(max(1, counts.max()))
+def _bars(frame: Frame, group: Group, bottom: float, row_height: float) -> Markup:
+    counts, edges = np.histogram(group.values, BINS, (0, 1))
+    largest = math.sqrt(max(1, counts.max()))
     bars = []
     for count, low, high in zip(counts.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         if count:
-            tall, x, wide = each * math.sqrt(count) / most, frame.x(low), frame.x(high) - frame.x(low) - 1
+            height, x, width = row_height * math.sqrt(count) / largest, frame.x(low), frame.x(high) - frame.x(low) - 1
             bar = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>'
-            said = f"{low:.3g} to {high:.3g}: {counted(count, 'image')}"
-            bars.append(Markup(bar).format(x + 0.5, bottom - tall, wide, tall, said))
-    return Markup('<g class="bars {}">{}</g>').format(heap.color, _joined(bars))
+            tooltip = f"{low:.3g} to {high:.3g}: {counted(count, 'image')}"
+            bars.append(Markup(bar).format(x + 0.5, bottom - height, width, height, tooltip))
+    return Markup('<g class="bars {}">{}</g>').format(group.color, _joined(bars))
 
 
 def reliability_chart(
     label: str, series: Sequence[tuple[Series, Sequence[tuple[float, float]], Sequence[str]]]
 ) -> Markup:
-    """Return what was predicted against what was true; on the diagonal the probabilities mean what they say.
+    """Return a reliability diagram: observed frequency by predicted probability; calibrated points are on the diagonal.
 
     Args:
-        label: the chart in words.
-        series: lines in 0..1, each with its points' intervals and tooltips.
+        label: description of the chart for screen readers.
+        series: lines within 0..1, each with the intervals and tooltips of its points.
     """
     frame = Frame((0, 1), (0, 1), height=WIDTH)
-    fifths = [0, 0.25, 0.5, 0.75, 1]
+    quarters = [0, 0.25, 0.5, 0.75, 1]
     ends = (frame.x(0), frame.y(0), frame.x(1), frame.y(1))
     parts = [Markup('<path class="diagonal" d="M{:.1f} {:.1f}L{:.1f} {:.1f}"/>').format(*ends)]
-    for one, intervals, said in series:
-        path = "M" + "L".join(f"{frame.x(x):.1f} {frame.y(y):.1f}" for x, y in one.points)
-        parts.append(Markup('<g class="series {}"><path class="line" d="{}"/>').format(one.color, path))
-        for (x, y), (low, high), words in zip(one.points, intervals, said, strict=True):
+    for line, intervals, tooltips in series:
+        path = "M" + "L".join(f"{frame.x(x):.1f} {frame.y(y):.1f}" for x, y in line.points)
+        parts.append(Markup('<g class="series {}"><path class="line" d="{}"/>').format(line.color, path))
+        for (x, y), (low, high), tooltip in zip(line.points, intervals, tooltips, strict=True):
             whisker = '<path class="whisker" d="M{:.1f} {:.1f}V{:.1f}"/>'
             parts.append(Markup(whisker).format(frame.x(x), frame.y(low), frame.y(high)))
             point = '<g transform="translate({:.1f} {:.1f})"><title>{}</title>{}</g>'
-            parts.append(Markup(point).format(frame.x(x), frame.y(y), words, SHAPES[one.shape]))
+            parts.append(Markup(point).format(frame.x(x), frame.y(y), tooltip, SHAPES[line.shape]))
         parts.append(Markup("</g>"))
-    grid = frame.grid(fifths, fifths, lambda share: f"{100 * share:.0f} %")
-    return frame.drawn(label, grid, *parts, frame.x_title("probability that was given"))
+    grid = frame.grid(quarters, quarters, lambda share: f"{100 * share:.0f} %")
+    return frame.render(label, grid, *parts, frame.x_title("predicted probability"))
 
 
 def _joined(parts: Sequence[Markup]) -> Markup:

@@ -25,13 +25,14 @@ from tagspread._version import __version__
 from tagspread.core.calibration import Calibration
 from tagspread.errors import Both, TagspreadError
 from tagspread.methods import METHODS, get_method
+from tagspread.run import schema
 from tagspread.run.folder import CHOSEN, CONFIG, DIGESTED_FILES, MANIFEST, RunFolder
 from tagspread.vision.backbones import TagNet, build_network
 
-FORMAT = 2  # raised when an older version could no longer read, or would misread, what is written
+FORMAT = 2  # format of labels.json; increased with each change that older versions cannot read correctly
 FILE = MANIFEST
-SMALL = ("config.json", "metrics.json", "log.jsonl")  # files whose digests are checked whenever a run is read
-LARGEST = 2**14  # pixels; larger image sizes are damage
+SMALL_FILES = ("config.json", "metrics.json", "log.jsonl")  # their digests are checked whenever a run is read
+CHANNELS = 3  # of every image
 
 
 @dataclass(frozen=True)
@@ -92,38 +93,37 @@ def _names_digest(names: Sequence[str]) -> str:
 
 
 def write_artifact(run: RunFolder, facts: dict[str, Any]) -> None:
-    """Write ``labels.json``, the last file of a run, with the SHA-256 of all others that belong to it."""
-    there = [name for name in DIGESTED_FILES if (run.path / name).is_file()]
-    told = facts | {"sha256": {name: file_digest(run.path / name) for name in there}}
-    run.write_json(FILE, told | {"run": run.read_json(CONFIG).get("id")})
+    """Write ``labels.json``, the last file of a run, with the SHA-256 of the other files of the run."""
+    digests = {name: file_digest(run.path / name) for name in DIGESTED_FILES if (run.path / name).is_file()}
+    run.write_json(FILE, facts | {"sha256": digests, "run": run.read_json(CONFIG, schema.CONFIG).get("id")})
 
 
 def check_belongs(run: str | PathLike[str], facts: dict[str, Any], name: str) -> None:
-    """Raise if a file of a run exists but is not the one that was written together with its ``labels.json``.
+    """Raise if the SHA-256 of a run's file differs from the digest in its ``labels.json``.
 
     Args:
         run: the run folder.
         facts: the contents of its ``labels.json``.
-        name: name of the file; files without a digest in ``labels.json`` are not checked.
+        name: name of the file; a missing file, or one without a digest in ``labels.json``, is not checked.
     """
-    file, stated = Path(run) / name, facts.get("sha256")
-    if isinstance(stated, dict) and name in stated and file.is_file() and stated[name] != file_digest(file):
+    file, digests = Path(run) / name, facts.get("sha256")
+    if isinstance(digests, dict) and name in digests and file.is_file() and digests[name] != file_digest(file):
         raise _mixed(file, f"its SHA-256 differs from {FILE}")
 
 
 def _check_config(path: Path, facts: dict[str, Any]) -> None:
-    """Raise if ``config.json`` is of another run. Only its id is compared, because its paths may change."""
+    """Raise if ``config.json`` belongs to another run; only the run ID is compared, because paths may change."""
     run_id = None
-    with suppress(OSError, ValueError, AttributeError):  # missing or damaged: whoever needs the file reports it
-        run_id = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("id")
+    with suppress(OSError, ValueError, AttributeError):  # missing or damaged: reported when the file is read
+        run_id = schema.parse_json((path / CONFIG).read_bytes()).get("id")
     if None not in (run_id, facts.get("run")) and run_id != facts["run"]:
-        raise _mixed(path / CONFIG, f"its id is not the one in {FILE}")
+        raise _mixed(path / CONFIG, f"its ID is not the one in {FILE}")
 
 
 def _mixed(file: Path, why: str) -> TagspreadError:
     return TagspreadError(
-        f"{file} is not the file that training wrote ({why}): files of several runs are mixed, or it was changed; "
-        "copy the run again."
+        f"{file} is not the file that training wrote ({why}): the files of several runs were mixed, or "
+        "the file was changed. Copy the run again."
     )
 
 
@@ -132,103 +132,96 @@ def read_artifact(run: str | PathLike[str], *, whole: bool = True) -> Artifact:
 
     Args:
         run: the run folder.
-        whole: also raise if its settings, log or metrics are of another run.
+        whole: also raise if the settings, log or metrics belong to another run.
     """
     path = Path(run)
     facts = _read(path)
-    found = facts.get("format")
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+    version = facts.get("format")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise TagspreadError(
-            f"{path / FILE} has no format number, so it is not of a finished run of this version; train again."
+            f"{path / FILE} has no format number, so this version of tagspread did not write it; train again."
         )
-    _check_format(path, found)
-    try:
-        classes = tuple(facts["classes"])
-        thresholds = np.array([math.inf if value is None else float(value) for value in facts["thresholds"]])
-        slope, intercept = (np.array(facts["calibration"][part], dtype=np.float64) for part in ("slope", "intercept"))
-        channels, height, width = map(int, facts["preprocessing"]["shape"])
-        model = path / Path(str(facts["model"])).name  # the name only, so that no file outside the run is read
-        has_names = bool(classes) and all(isinstance(name, str) for name in classes)
-        has_numbers = np.isfinite(slope).all() and np.isfinite(intercept).all() and not np.isnan(thresholds).any()
-        if not (has_names and has_numbers) or channels != 3 or min(height, width) < 1 or max(height, width) > LARGEST:
-            raise ValueError
-    except (KeyError, TypeError, ValueError):
+    _check_format(path, version)
+    schema.validate(facts, schema.LABELS, path / FILE)
+    classes = tuple(facts["classes"])
+    thresholds = np.array([math.inf if value is None else float(value) for value in facts["thresholds"]])
+    slope, intercept = (np.array(facts["calibration"][part], dtype=np.float64) for part in ("slope", "intercept"))
+    channels, height, width = facts["preprocessing"]["shape"]
+    if channels != CHANNELS:
         raise TagspreadError(
-            f"{path / FILE} is damaged: a value is missing or of the wrong type; copy the file again."
-        ) from None
+            f"{path / FILE} is damaged: preprocessing.shape has {channels} channels, not {CHANNELS}; copy the file "
+            "again."
+        )
+    model = path / Path(facts["model"]).name  # the name only, so that no file outside the run is read
     for name, values in (("thresholds", thresholds), ("slopes", slope), ("intercepts", intercept)):
         if values.shape != (len(classes),):
             raise TagspreadError(
                 f"{path / FILE} has {len(classes)} classes but {len(values)} {name}; the list of classes was changed. "
-                "Restore the file."
+                "Restore the original file."
             )
     if facts.get("classes_sha256", _names_digest(classes)) != _names_digest(classes):
         raise TagspreadError(
-            f"the classes in {path / FILE} are not those that training wrote, and the outputs of the network depend on "
-            "their order; restore the file, and rename tags in the tables that predict writes."
+            f"the classes in {path / FILE} are not those that training wrote, but the network's outputs depend on "
+            "their order. Restore the original file; to rename tags, change the tables that predict writes."
         )
     if whole:
         _check_config(path, facts)
-        for name in SMALL:
+        for name in SMALL_FILES:
             check_belongs(path, facts, name)
     return Artifact(path, facts, classes, thresholds, Calibration(slope, intercept), (channels, height, width), model)
 
 
 def check_resumable(run: str | Path) -> None:
-    """Raise if the run cannot be resumed: it is of another version, or it was being replaced."""
+    """Raise if the run cannot be resumed: another version wrote it, or it was being replaced."""
     path = Path(run)
     RunFolder(path).check_resumable()
     try:
-        found = json.loads((path / FILE).read_text(encoding="utf-8"))["format"]
+        version = schema.parse_json((path / FILE).read_bytes())["format"]
     except (OSError, ValueError, KeyError, TypeError):
-        return  # not finished, or damaged: resuming fixes that
-    if isinstance(found, int):
-        _check_format(path, found)
+        return  # not finished, or damaged; resuming writes the file again
+    if isinstance(version, int):
+        _check_format(path, version)
 
 
-def _check_format(path: Path, found: int) -> None:
-    if found > FORMAT:
+def _check_format(path: Path, version: int) -> None:
+    if version > FORMAT:
         raise TagspreadError(
-            f"{path / FILE} has format {found}, tagspread {__version__} reads up to {FORMAT}; install a newer one."
+            f"{path / FILE} has format {version}, but tagspread {__version__} reads formats up to {FORMAT}; install a "
+            "newer version."
         )
-    if found < FORMAT:
+    if version < FORMAT:
         raise TagspreadError(
-            f"{path / FILE} has format {found}, of an earlier version; tagspread {__version__} reads {FORMAT}: train "
-            "again, or install the version that wrote it."
+            f"{path / FILE} has format {version} of an earlier version, but tagspread {__version__} reads format "
+            f"{FORMAT}; train again, or install the version that wrote the file."
         )
 
 
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_dir():
-        raise TagspreadError(f"there is no folder {path}; give a run folder.")
+        raise TagspreadError(f"the run folder {path} does not exist; check the path.")
     try:
-        facts = json.loads((path / FILE).read_text(encoding="utf-8"))
+        return schema.read_object(path / FILE)
     except FileNotFoundError:
         raise _lacks_file(RunFolder(path)) from None
-    except (OSError, ValueError) as error:
-        raise TagspreadError(f"{path / FILE} cannot be read ({error}); copy it again.") from None
-    if not isinstance(facts, dict):
-        raise TagspreadError(f"{path / FILE} is damaged: it holds no JSON object; copy it again.")
-    return facts
 
 
 def _lacks_file(run: RunFolder) -> TagspreadError:
-    before = run.where_previous
+    hint = run.where_previous
     if not run.is_run:
-        return TagspreadError(f"{run.path} has no {FILE}: it is not a run folder.{before}")
+        return TagspreadError(f"{run.path} has no {FILE}: it is not a run folder.{hint}")
     if run.is_half_replaced:
-        return TagspreadError(f"{run.path} has no {FILE}: the run was being replaced.{before}")
+        return TagspreadError(f"{run.path} has no {FILE}: the run was being replaced.{hint}")
     if not (run.path / "metrics.json").exists():
-        return TagspreadError(f"{run.path} has no {FILE}: training has not finished.{before}")
+        return TagspreadError(f"{run.path} has no {FILE}: training has not finished.{hint}")
     return TagspreadError(
         f"{run.path} has no {FILE}, though its training has finished; copy it there, or write it again with @resume."
-        f"{before}",
+        f"{hint}",
         resume=Both("ts.train(..., resume=True)", f"tagspread train --resume {run.path}"),
     )
 
 
 def is_whole(run: str | Path) -> bool:
-    """Return whether a run has a tagger, and all of its files are those that were written with it."""
+    """Return whether a run is finished and all its files are complete and unchanged."""
     try:
         artifact = read_artifact(run)
         check_weights(artifact)
@@ -240,7 +233,7 @@ def is_whole(run: str | Path) -> bool:
 
 
 def kept_facts(run: str | Path) -> dict[str, Any] | None:
-    """Return the run's ``labels.json`` if it fits the weights: it may hold thresholds that the user chose."""
+    """Return the run's ``labels.json`` if it matches the weights; its thresholds may be the user's choice."""
     try:
         artifact = read_artifact(run, whole=False)
         check_weights(artifact)
@@ -252,30 +245,40 @@ def kept_facts(run: str | Path) -> dict[str, Any] | None:
 def load_network(artifact: Artifact, device: torch.device) -> TagNet:
     """Load the run's network with its weights, in evaluation mode."""
     tensors = _tensors(artifact)
+    with suppress(NotImplementedError, RuntimeError), torch.device("meta"):
+        # without memory: a file that was changed may name a network of any size
+        _check_fits(artifact, _untrained_network(artifact), tensors)
+    network = _untrained_network(artifact)
+    _check_fits(artifact, network, tensors)
+    network.load_state_dict(tensors)
+    return network.to(device).eval().requires_grad_(False)
+
+
+def _untrained_network(artifact: Artifact) -> TagNet:
+    """Return the run's network with random weights; only built-in methods change it, as files are never executed."""
     facts = artifact.facts
     try:
         # normalize="none", because scale and shift are loaded with the weights
         network = build_network(
             facts["backbone"], len(artifact.classes), weights="none", head=facts["head"], normalize="none"
         )
-        if facts["method"] in METHODS:  # built-in methods only; files are never executed
+        if facts["method"] in METHODS:
             network = get_method(facts["method"], **facts["method_options"]).network(network)
-    except (KeyError, TypeError):
+    except TypeError as error:
         raise TagspreadError(
-            f"{artifact.path / FILE} is damaged: it does not name the network; copy it again."
+            f"{artifact.path / FILE} is damaged: method_options do not fit {facts['method']} ({error}); copy the file "
+            "again."
         ) from None
-    _check_fits(artifact, network, tensors)
-    network.load_state_dict(tensors)
-    return network.to(device).eval().requires_grad_(False)
+    return network
 
 
 def check_weights(artifact: Artifact) -> None:
-    """Raise unless the file of the weights exists and is the one that training wrote."""
+    """Raise if the weights file is missing or is not the one that training wrote."""
     model = artifact.model
     if not model.is_file():
-        raise TagspreadError(f"{artifact.path} has no {model.name}, the weights that its {FILE} names; copy it there.")
-    stated = artifact.facts.get("sha256", {})
-    if not isinstance(stated, dict) or stated.get(model.name) != file_digest(model):
+        raise TagspreadError(f"{artifact.path} has no {model.name}, the weights listed in {FILE}; copy it there.")
+    digests = artifact.facts.get("sha256", {})
+    if not isinstance(digests, dict) or digests.get(model.name) != file_digest(model):
         raise TagspreadError(
             f"{model} is not the file that training wrote (its SHA-256 differs from {FILE}); copy it again."
         )
@@ -302,21 +305,21 @@ def _check_fits(artifact: Artifact, network: TagNet, tensors: dict[str, torch.Te
     mismatched += [key for key in expected if key in tensors and expected[key].shape != tensors[key].shape]
     if mismatched:
         raise TagspreadError(
-            f"{artifact.model} does not fit the network {artifact.facts['backbone']!r} (such as {mismatched[0]!r}); "
-            "restore both files. Networks of a custom method cannot be loaded without its code."
+            f"{artifact.model} does not match the network {artifact.facts['backbone']!r}: {mismatched[0]!r} differs or "
+            f"is missing. Restore {FILE} and the weights. The network of a custom method cannot be loaded."
         )
 
 
 def update_artifact(artifact: Artifact, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Replace a run's ``labels.json`` by what ``change`` makes of it.
+    """Rewrite a run's ``labels.json`` with new facts, such as thresholds; raise if the run has been trained again.
 
     Args:
-        artifact: the run as it was read; one that was trained again since then is not changed.
-        change: takes the facts that are there by now.
+        artifact: the run as it was read before.
+        change: returns the new facts, given those in the file now.
     """
     run = RunFolder(artifact.path)
     with run.locked(CHOSEN):
-        now = read_artifact(run.path)
-        if now.facts.get("sha256") != artifact.facts.get("sha256"):
-            raise TagspreadError(f"{run.path} holds another run by now; nothing was changed. Call again.")
-        run.write_json(FILE, change(now.facts))
+        current = read_artifact(run.path)
+        if current.facts.get("sha256") != artifact.facts.get("sha256"):
+            raise TagspreadError(f"{run.path} was trained again meanwhile; nothing was changed. Run the command again.")
+        run.write_json(FILE, change(current.facts))

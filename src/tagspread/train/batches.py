@@ -1,11 +1,11 @@
 """Training batches: sample labeled and unlabeled rows, and compute their augmented views.
 
 Sampling reads an endless shuffled stream. Each pass over the rows is a new permutation, and a batch may continue into
-the next pass. All rows are therefore equally frequent, all batches are full, and the position is all that a resumed run
-needs to know.
+the next pass. All rows are therefore equally frequent and all batches are full. To resume, a run only needs its
+position in the stream.
 
-Views are computed on the device in chunks of steps: the views of thirty batches need hardly more kernel launches than
-those of one. While the device trains on one chunk, the next one is read from disk.
+Views are computed on the device for a chunk of several steps at once, because thirty batches need hardly more kernel
+launches than one. While the device trains on one chunk, the images of the next one are read from disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compatibility of a checkpoint with the run that resumes from it: same data, same settings."""
+"""Check that a checkpoint is compatible with the run that resumes from it: same data, method file and settings."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def check_compatible(
     """
     if facts["data"] != fingerprint:
         raise TagspreadError(
-            f"the checkpoint in {folder} is of other data (other images, labels, classes or split); "
-            "resume with the data that the run was started on, or start a new run in another folder."
+            f"the checkpoint in {folder} was saved with other data (images, labels, classes or split differ). Resume "
+            "with the data that the run was started with, or start a new run in another folder."
         )
     now = method_file_digest(config.method)
     if "method" not in ignoring and facts.get("method_file", now) != now:
         raise TagspreadError(
             f"{config.method} was changed after the checkpoint in {folder} was saved, so the run would mix two "
-            "methods. Restore the file, or start a new run in another folder."
+            "versions of the method. Restore the file, or start a new run in another folder."
         )
     then = TrainConfig.from_dict(facts["config"])
     changed = [

@@ -59,7 +59,7 @@ def plan_stages(dataset: Dataset, config: TrainConfig, method: Method) -> tuple[
     if method.uses_unlabeled and config.epochs:
         if config.batch < 2:
             raise TagspreadError(
-                f"batch is {config.batch}; a step takes labeled and unlabeled images: give at least 2."
+                f"batch is {config.batch}, but a batch holds labeled and unlabeled images; give at least 2."
             )
         batch_labeled = min(config.batch_labeled or max(1, round(1.25 * share * config.batch)), n, config.batch - 1)
         batch_unlabeled = min(config.batch - batch_labeled, m)

@@ -1,9 +1,9 @@
 """Features (embeddings) of a frozen network, computed once per image and view and cached in files.
 
-They are used by everything that trains a head on a frozen network: start ``"fitted_head"``, mode ``"head"``, and
-methods that train a head of their own. Features that a run needs more than once are kept in a ``.npy`` file, one row
-per image. A small text file beside it holds the number of rows computed so far, so that a second run or a resumed one
-does not compute them again. The names of both contain a digest of images, network and view.
+Features are needed by start ``"fitted_head"``, by mode ``"head"``, and by methods that train their own head on a frozen
+network. Features that a run needs more than once are cached in a ``.npy`` file, one row per image. A small text file
+next to it holds the number of rows computed so far, so that a second or resumed run does not compute them again. The
+names of both files contain a digest of the images, the network and the view.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def embed(
         batch: batch size; chosen for the device if not given.
         precision: ``"auto"``, ``"bf16"`` or ``"fp32"``.
         mirror: use the mirror images instead.
-        file: file to keep the features in; rows that it holds already are not computed again.
+        file: cache file for the features; rows that it already holds are not computed again.
         progress: called with the number of rows in the file and their total.
     """
     network.to(device).eval()
@@ -68,16 +68,16 @@ def embed(
     def features(images: Tensor) -> Tensor:
         return network.features(store.modality.mirror(images) if mirror else images)
 
-    def computed(some: np.ndarray) -> np.ndarray:
-        return score(features, store, some, device=device, batch=batch, precision=precision).cpu().numpy()
+    def compute(chunk: np.ndarray) -> np.ndarray:
+        return score(features, store, chunk, device=device, batch=batch, precision=precision).cpu().numpy()
 
     if file is None:
-        return torch.from_numpy(computed(rows).copy())  # made in inference mode: a copy is an ordinary tensor again
-    width = computed(rows[:1]).shape[1]
-    with _locked(file):  # two processes that need the same features do not compute everything twice
+        return torch.from_numpy(compute(rows).copy())  # the copy can be used outside inference mode
+    width = compute(rows[:1]).shape[1]
+    with _locked(file):  # so that two processes do not compute the same features twice
         kept, done = _open(file, (len(rows), width))
         for at in range(done, len(rows), ROWS_AT_ONCE):
-            kept[at : at + ROWS_AT_ONCE] = computed(rows[at : at + ROWS_AT_ONCE])
+            kept[at : at + ROWS_AT_ONCE] = compute(rows[at : at + ROWS_AT_ONCE])
             kept.flush()
             done = min(len(rows), at + ROWS_AT_ONCE)
             _write_note(file, done)
@@ -102,8 +102,8 @@ class FeatureExtractor:
         device: device to run the network on and to return features on.
         batch: batch size; chosen for the device if not given.
         precision: ``"auto"``, ``"bf16"`` or ``"fp32"``.
-        folder: folder to keep features in; if not given, they are in memory only.
-        progress: called with the number of rows in a file and their total while it is filled.
+        folder: folder for the cache files; if not given, features are kept in memory only.
+        progress: called with the number of computed rows of a cache file and their total.
     """
 
     network: TagNet
@@ -164,7 +164,8 @@ class FeatureExtractor:
 def on_features(experiment: Experiment, folder: Path, watcher: Watcher) -> tuple[Experiment, Tensor | None]:
     """Return the experiment to train: if the network is frozen, its head on features instead of images.
 
-    The features are kept in ``folder``. In mode ``"head"``, the views of all rows to train on are returned as well.
+    The features are cached in ``folder``. In mode ``"head"``, the features of all views of the training rows are
+    returned as well.
     """
     config, dataset, network = experiment.config, experiment.dataset, experiment.network
     if config.mode != "head" and not experiment.method.on_features:
@@ -176,7 +177,7 @@ def on_features(experiment: Experiment, folder: Path, watcher: Watcher) -> tuple
     if config.mode == "head":
         featured, views = extractor.featured_with_views(dataset, mirror=config.flip)
         seconds = time.perf_counter() - began
-        watcher.note(f"computed features of {len(dataset.store):,} images in {seconds:.1f} s; kept in {folder}")
+        watcher.note(f"computed the features of {len(dataset.store):,} images in {seconds:.1f} s; cached in {folder}")
     else:
         featured = extractor.featured(dataset)
         if isinstance(head := network.head, DualRelation):
@@ -227,7 +228,7 @@ def remove_outdated(files: Sequence[Path]) -> None:
     """In a run folder, remove all feature files other than these: those of other images, networks or image sizes."""
     if not RunFolder(files[0].parent).is_run:  # a cache folder is shared by several runs
         return
-    for other in files[0].parent.glob(f"features-{'[0-9a-f]' * DIGITS}.npy"):  # never a file of the user's
+    for other in files[0].parent.glob(f"features-{'[0-9a-f]' * DIGITS}.npy"):  # the pattern matches no file of the user
         if other not in files:
             for file in (_note(other), other, _lock(other)):
                 file.unlink(missing_ok=True)
@@ -251,29 +252,39 @@ def _locked(file: Path) -> Iterator[None]:
         try:
             held.enter_context(hold_lock(_lock(file)))
         except OSError as error:
-            raise _not_kept(file, error) from None
+            raise _not_cached(file, error) from None
         yield
 
 
 def _open(file: Path, shape: tuple[int, int]) -> tuple[np.memmap[Any, Any], int]:
-    """Return an array for the features, and how many rows of it are filled."""
+    """Open or create the cache file; return it as an array, with the number of rows that are already computed."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists() and _note(file).exists():
             kept = open_memmap(file, mode="r+")
-            if kept.shape == shape and kept.dtype == np.float32:
-                return kept, int(_note(file).read_text(encoding="utf-8"))
-        _note(file).unlink(missing_ok=True)  # what it says is not of the file that is made now
+            done = _rows_done(_note(file), shape[0])
+            if kept.shape == shape and kept.dtype == np.float32 and done is not None:
+                return kept, done
+        _note(file).unlink(missing_ok=True)  # its count does not apply to the new file
         kept = open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
-        if hasattr(os, "posix_fallocate"):  # else a disk that fills up would end the process: memory cannot fail
+        if hasattr(
+            os, "posix_fallocate"
+        ):  # reserve disk space: on a full disk, writing to mapped memory would kill the process
             with file.open("r+b") as opened:
                 os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
         return kept, 0
     except (OSError, ValueError) as error:
-        raise _not_kept(file, error) from None
+        raise _not_cached(file, error) from None
 
 
-def _not_kept(file: Path, error: Exception) -> TagspreadError:
+def _rows_done(note: Path, rows: int) -> int | None:
+    """Return how many rows a note says are computed; None if it says nothing that can be true."""
+    text = note.read_bytes()[:32].strip()
+    done = int(text) if text.isdigit() else None
+    return done if done is not None and done <= rows else None
+
+
+def _not_cached(file: Path, error: Exception) -> TagspreadError:
     return TagspreadError(
-        f"features cannot be kept in {file} ({error}); remove it or choose another @cache.", cache=...
+        f"features cannot be cached in {file} ({error}); remove the file or choose another @cache.", cache=...
     )

@@ -1,11 +1,11 @@
-"""Linear head on the embeddings of a frozen network, and mode ``head``, which trains nothing else.
+"""Fit a linear head on the embeddings of a frozen network; in mode ``head``, nothing else is trained.
 
 The features of each image and, if images may be mirrored, of its mirror image are computed once and standardized.
 Cross-validation on the labeled images chooses the penalties, CAP's ``keep_pos`` and ``keep_neg``, and the weight of the
 unlabeled set. The head is fitted on the labeled rows first (a linear probe), then in pseudo-labeling rounds with the
-unlabeled rows (:mod:`tagspread.linear.rounds`). This takes seconds without a GPU and is deterministic. In between, the
-network has the labeled-only head, so that the caller can save it. In mode ``head`` this replaces the training loop; the
-result is an ordinary run.
+unlabeled rows (:mod:`tagspread.linear.rounds`). This takes seconds without a GPU and is deterministic. After the first
+fit, the network has the labeled-only head, which the caller can save. In mode ``head`` this replaces the training loop;
+the result is an ordinary run.
 """
 
 from __future__ import annotations

@@ -7,29 +7,38 @@ from typing import Any, Self
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was interrupted and saved a checkpoint. Like Ctrl-C, it is not an ``Exception``."""
+    """Raised when training was interrupted after saving a checkpoint; its argument is the run folder.
+
+    Like ``KeyboardInterrupt``, it is not an ``Exception``.
+    """
 
 
 class StopSignal:
-    """Context manager: the first SIGTERM or SIGINT sets ``asked``; a second one raises ``KeyboardInterrupt``."""
+    """Context manager that catches SIGTERM and SIGINT, so that training can stop between steps.
+
+    The first signal sets ``received``; a second one raises ``KeyboardInterrupt``.
+
+    Attributes:
+        received: whether a signal has arrived.
+    """
 
     def __init__(self) -> None:
-        self.asked = False
-        self._before: dict[signal.Signals, Any] = {}
+        self.received = False
+        self._previous_handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT):
             try:
-                self._before[number] = signal.signal(number, self._ask)
-            except ValueError:  # not in the main thread, where signals are handled
+                self._previous_handlers[number] = signal.signal(number, self._receive)
+            except ValueError:  # not in the main thread: Python cannot set handlers here
                 break
         return self
 
-    def _ask(self, number: int, frame: object) -> None:
-        if self.asked:
+    def _receive(self, number: int, frame: object) -> None:
+        if self.received:
             raise KeyboardInterrupt
-        self.asked = True
+        self.received = True
 
     def __exit__(self, *details: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)

@@ -69,7 +69,7 @@ def train_loop(training: Training, watcher: Watcher, recorder: Recorder) -> None
             for count in student_steps(training, stage, labeled):
                 images += count
                 watcher.step(history.epoch, *history.progress)
-                if stop.asked:
+                if stop.received:
                     check_losses([torch.as_tensor(history.loss_sum)], training)  # never save a broken state
                     training.save()
                     raise Interrupted(str(training.file.parent.parent))
@@ -205,5 +205,5 @@ def check_scores(scores: Tensor, whose: str, training: Training) -> None:
 
 
 def _not_finite(what: str, training: Training) -> TagspreadError:
-    kept = "The last good checkpoint is kept. " if training.file.exists() else ""
+    kept = "The previous checkpoint is kept. " if training.file.exists() else ""
     return TagspreadError(f"{what}. {kept}Lower the learning rate (lr is {training.experiment.config.lr}).")
