@@ -1,6 +1,8 @@
+import re
 import subprocess
 import sys
 from importlib.resources import files
+from typing import Any
 
 import pytest
 import typer
@@ -8,6 +10,13 @@ from typer.testing import CliRunner
 
 import tagspread as ts
 from tagspread.cli import app
+from tagspread.train.config import make_config
+
+GROUP = typer.main.get_group(app)
+COMMANDS = [[], *([name] for name in GROUP.commands)]
+OPTIONS: list[tuple[str, Any]] = [
+    (name, option) for name, command in GROUP.commands.items() for option in command.params
+]
 
 
 def run(*arguments):
@@ -21,11 +30,30 @@ def test_version_and_help():
     assert "Print the version and exit." in said
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in typer.main.get_group(app).commands)])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_truncates_nothing_on_80_columns(command):
     screen = CliRunner().invoke(app, [*command, "--help"], prog_name="tagspread", env={"COLUMNS": "80"}).output
     assert "--help" in screen
     assert "…" not in screen
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_no_type_for_flags_and_no_python_types(command):
+    screen = CliRunner().invoke(app, [*command, "--help"], prog_name="tagspread", env={"COLUMNS": "100"}).output
+    assert not re.search(r"<\w+>|list\[|\{\w+\}", screen)
+    for name, option in OPTIONS:
+        if [name] == command and option.required:
+            usage = screen[: screen.index("\n\n", screen.index("Usage:"))]
+            assert option.opts[0] in usage
+
+
+def test_help_of_train_shows_the_defaults_of_both_presets():
+    shown = {option.name: option.show_default for name, option in OPTIONS if name == "train"}
+    default, paper = make_config("default"), make_config("paper")
+    for name in ("method", "mode", "backbone", "weights", "image_size", "warmup_epochs", "epochs", "batch", "seed"):
+        words = re.findall(r"\w+", shown[name])
+        assert (words[0], words[-1]) == (str(getattr(default, name)), str(getattr(paper, name))), name
+    assert shown["lr"] == f"{default.lr:.0e}, head {default.lr_head:.0e}; preset paper: {paper.lr:.0e}"
 
 
 def test_unknown_command_is_one_message_and_exit_code_2():

@@ -3,37 +3,39 @@
 A few labeled images and many unlabeled ones become one good tagger.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import tagspread.train  # noqa: F401 - importing the package later would rebind the name of the function ts.train
 from tagspread._version import __version__
-from tagspread.api import train
-from tagspread.core.calibration import Calibration, fit_calibration
-from tagspread.core.decision import Decision, choose_thresholds
-from tagspread.core.losses import asl_loss, bce_loss
-from tagspread.core.metrics import (
-    average_precision,
-    mean_average_precision,
-    mean_average_precision_interval,
-    multilabel_report,
-)
-from tagspread.core.theory import (
-    ExcessRiskBound,
-    labels_needed,
-    proportion_interval,
-    pseudo_label_error,
-    theorem1_bound,
-    theorem2_bound,
-)
-from tagspread.core.thresholds import cat_targets, cat_thresholds, class_counts, quotas
-from tagspread.errors import TagspreadError
-from tagspread.methods import METHODS, Method, Targets, get_method
-from tagspread.predict.predictions import Predictions
-from tagspread.predict.tagger import Tagger, load
-from tagspread.train.config import PRESETS, TrainConfig, make_config
-from tagspread.train.trainer import Run
 
 if TYPE_CHECKING:
+    from tagspread.api import train
+    from tagspread.core.calibration import Calibration, fit_calibration
+    from tagspread.core.decision import Decision, choose_thresholds
+    from tagspread.core.losses import asl_loss, bce_loss
+    from tagspread.core.metrics import (
+        average_precision,
+        mean_average_precision,
+        mean_average_precision_interval,
+        multilabel_report,
+    )
+    from tagspread.core.theory import (
+        ExcessRiskBound,
+        labels_needed,
+        proportion_interval,
+        pseudo_label_error,
+        theorem1_bound,
+        theorem2_bound,
+    )
+    from tagspread.core.thresholds import cat_targets, cat_thresholds, class_counts, quotas
+    from tagspread.errors import TagspreadError
     from tagspread.estimator import TagSpreadClassifier
+    from tagspread.methods import METHODS, Method, Targets, get_method
+    from tagspread.predict.predictions import Predictions
+    from tagspread.predict.tagger import Tagger, load
+    from tagspread.train.config import PRESETS, TrainConfig, make_config
+    from tagspread.train.trainer import Run
 
 __all__ = [
     "METHODS",
@@ -73,14 +75,38 @@ __all__ = [
     "train",
 ]
 
+_MODULES = {
+    "api": ("train",),
+    "core.calibration": ("Calibration", "fit_calibration"),
+    "core.decision": ("Decision", "choose_thresholds"),
+    "core.losses": ("asl_loss", "bce_loss"),
+    "core.metrics": (
+        "average_precision", "mean_average_precision", "mean_average_precision_interval", "multilabel_report",
+    ),
+    "core.theory": (
+        "ExcessRiskBound", "labels_needed", "proportion_interval", "pseudo_label_error", "theorem1_bound",
+        "theorem2_bound",
+    ),
+    "core.thresholds": ("cat_targets", "cat_thresholds", "class_counts", "quotas"),
+    "errors": ("TagspreadError",),
+    "estimator": ("TagSpreadClassifier",),
+    "methods": ("METHODS", "Method", "Targets", "get_method"),
+    "predict.predictions": ("Predictions",),
+    "predict.tagger": ("Tagger", "load"),
+    "train.config": ("PRESETS", "TrainConfig", "make_config"),
+    "train.trainer": ("Run",),
+}  # fmt: skip
+_MODULE_OF = {name: f"tagspread.{module}" for module, names in _MODULES.items() for name in names}
+
+globals().pop("train")  # the package that was imported above: __getattr__ finds the function
+
 
 def __getattr__(name: str) -> Any:
-    """Import the estimator on first access, because importing scikit-learn takes a second."""
-    if name == "TagSpreadClassifier":
-        from tagspread.estimator import TagSpreadClassifier
-
-        return TagSpreadClassifier
-    raise AttributeError(f"module 'tagspread' has no attribute {name!r}")
+    """Import a public name on first access: PyTorch and scikit-learn take seconds to import."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'tagspread' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -165,7 +165,7 @@ def test_what_is_there_is_replaced_only_if_that_is_wanted(run, folder, tmp_path)
 
 
 def test_a_tag_that_the_run_never_had_is_unknown_in_its_own_images(run, folder, tmp_path):
-    """Its table lists all tags of a image, of those that there were."""
+    """Its table lists all tags of an image, of those that there were."""
     export, both = tmp_path / "corrected.json", tmp_path / "both.csv"
     ticked = {"type": "choices", "from_name": "tags", "value": {"choices": ["3", "hat"]}}
     export.write_text(json.dumps([{"data": {"file_name": "20.png"}, "annotations": [{"result": [ticked]}]}]))

@@ -67,3 +67,23 @@ def test_what_holds_no_image_is_refused(top):
         with pytest.raises(ValueError, match=words):
             find_sources([top / given])
     assert find_sources([Path(top / "photos")]).names
+
+
+def test_web_addresses_are_refused(top):
+    (top / "list.txt").write_text("photos/b.jpg\nhttps://example.com/a.jpg\n")
+    (top / "list.csv").write_text("image\nhttps://example.com/a.jpg\n")
+    for given, where in (("list.txt", "line 2"), ("list.csv", "row 2")):
+        with pytest.raises(ValueError, match=f"{where} names the web address 'https://example.com/a.jpg'"):
+            find_sources([top / given])
+    with pytest.raises(ValueError, match="download the images first"):
+        find_sources([Path("https://example.com/a.jpg")])
+
+
+def test_what_is_left_out_is_said(top):
+    (top / "photos" / "d.nef").write_bytes(b"x")
+    assert "1 .nef" in find_sources([top / "photos"]).notes[0]
+    assert "1 .nef" in find_sources([top / "photos", top / "photos" / "sub"]).notes[0]
+    (top / "raw").mkdir()
+    (top / "raw" / "d.nef").write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"raw holds no image \(1 image file below .*raw cannot be decoded"):
+        find_sources([top / "raw"])

@@ -72,7 +72,7 @@ def sign(run, name):
         ("log.jsonl", '{"epoch": 0}\n{"ep', "line 2"),
         ("log.jsonl", "[]\n", "line 1"),
         ("log.jsonl", '{"epoch": "x"}\n', "line 1"),
-        ("config.json", '{"tagspread": "0.1.0"}', "no settings"),
+        ("config.json", '{"tagspread": "0.1.0"}', "settings is missing"),
         ("config.json", "{}", "not a run folder"),
         ("metrics.json", "{", "damaged"),
         ("labels.json", "{}", "no format number"),

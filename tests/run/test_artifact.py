@@ -63,7 +63,7 @@ def test_what_is_no_run_is_refused(run, tmp_path):
     refused(tmp_path, "has no labels.json: training has not finished")
     refused(run / "labels.json", "the run folder .* does not exist")
     (tmp_path / "labels.json").write_text("{")
-    refused(tmp_path, "labels.json cannot be read")
+    refused(tmp_path, "labels.json is damaged .line 1")
     (tmp_path / "labels.json").write_text("[]")
     refused(tmp_path, "is not a JSON object")
     (tmp_path / "labels.json").write_text("{}")

@@ -31,7 +31,7 @@ def drawn(rows=40, classes=5, seed=0):
     targets = rng.choice([1, 0, -1], (rows, classes), p=[0.2, 0.7, 0.1]).astype(np.int8)
     logits = rng.normal(size=(rows, classes)).round(1).astype(np.float32)  # rounded: ties
     flips = rng.choice([0, 0, 0, 1, 4], (rows, classes)).astype(np.int16)
-    targets[3], flips[3] = 0, 0  # a image with nothing to tell
+    targets[3], flips[3] = 0, 0  # an image with nothing to tell
     return [f"p{k}.jpg" for k in range(rows)], [f"c{k}" for k in range(classes)], targets, logits, flips
 
 
@@ -110,7 +110,7 @@ def test_another_header_and_no_pseudo_labels_and_no_run(run, tmp_path):
     for gain, words in (
         ({}, "this run did not use the unlabeled images."),
         ({"gain": {"left_out": "no gain"}}, "this run did not use the unlabeled images, because no gain."),
-        ({"gain": {"difference": 0.1}}, "the file was removed after training"),
+        ({"gain": {"not_measured": "no images"}}, "the file was removed after training"),
     ):
         (tmp_path / "metrics.json").write_text(json.dumps(gain))
         with pytest.raises(ValueError, match=words):

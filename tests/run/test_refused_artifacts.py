@@ -45,7 +45,7 @@ WRONG = {
         change_facts(format=lambda _: FORMAT + 1),
         f"has format {FORMAT + 1}, but tagspread .* reads formats up to",
     ),
-    "a damaged labels.json": (lambda run: (run / "labels.json").write_text("{"), "labels.json cannot be read"),
+    "a damaged labels.json": (lambda run: (run / "labels.json").write_text("{"), "labels.json is damaged .line 1"),
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tagspread.data.images.store import TensorStore
+from tagspread.run import schema
 from tagspread.run.checkpoint import load_checkpoint
 from tagspread.run.folder import RunFolder
 from tagspread.train import trainer as session
@@ -30,7 +31,7 @@ def test_overwrite_knows_a_run_from_another_program_s_folder(dataset, tiny, sile
         run_training(dataset, tiny(), tmp_path, RunOptions(overwrite=True), watcher=silent)
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == theirs
     with pytest.raises(ValueError, match="is not a run folder"):
-        RunFolder(tmp_path).read_json("config.json")
+        RunFolder(tmp_path).read_json("config.json", schema.CONFIG)
 
 
 @pytest.mark.parametrize(

@@ -94,14 +94,32 @@ def test_a_checkpoint_brings_all_of_it_back(weight):
     labels.fresh = torch.rand(3, 1, 2)
     other = PseudoLabels({"thresholds": torch.zeros(2)}, CPU)
     held = other.method_state  # by the objective, which must see what was restored
-    other.restore(Checkpoint(labels.tensors(), {}))
+    other.restore(Checkpoint(labels.tensors(), {}), (2, 2))
     assert held["thresholds"].equal(labels.method_state["thresholds"])
     assert other.tensors().keys() == labels.tensors().keys()
     for name, value in labels.tensors().items():
         assert torch.equal(other.tensors()[name], value), name
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("method.thresholds", torch.zeros(3), r"method.thresholds has shape \(3,\), not \(2,\)"),
+        ("targets.labels", torch.zeros(2, 3), r"labels has shape \(2, 3\), not \(2, 2\)"),
+        ("targets.labels", torch.full((2, 2), 7.0), "targets.labels has values that are no targets"),
+        ("unlabeled.scores", torch.zeros(2), r"scores has shape \(2,\), not \(2, 2\)"),
+        ("unlabeled.fresh", torch.zeros(1, 2, 5), r"unlabeled.fresh has shape \(1, 2, 5\), not \(1, 2, 2\)"),
+    ],
+)
+def test_a_checkpoint_of_other_shapes_is_refused(name, value, words):
+    labels = labeled([1, 0], [0, 1])
+    labels.method_state["thresholds"] = torch.rand(2)
+    other = PseudoLabels({"thresholds": torch.zeros(2)}, CPU)
+    with pytest.raises(ValueError, match=words):
+        other.restore(Checkpoint(labels.tensors() | {name: value}, {}), (2, 2))
+
+
 def test_a_checkpoint_of_the_warm_up_has_none():
     other = PseudoLabels({}, CPU)
-    other.restore(Checkpoint(PseudoLabels({}, CPU).tensors(), {}))
+    other.restore(Checkpoint(PseudoLabels({}, CPU).tensors(), {}), (2, 2))
     assert not other.exist

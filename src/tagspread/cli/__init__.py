@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import Annotated
 
@@ -23,10 +24,10 @@ from tagspread.cli import (
     thresholds,
     train,
 )
-from tagspread.cli.common import say
+from tagspread.cli.common import Command, Group, say
 from tagspread.errors import TagspreadError
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app = typer.Typer(cls=Group, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 
 
 def _print_version(requested: bool) -> None:
@@ -41,7 +42,11 @@ def tagspread(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Train an image tagger on a few labeled and many unlabeled images (semi-supervised multi-label learning)."""
+    """Train an image tagger on a few labeled and many unlabeled images (semi-supervised multi-label learning).
+
+    The usual order: check, train, report, predict. 'train' writes a run: a folder with the trained model, its settings
+    and its metrics. Most other commands take the path of a run as RUN. Each command explains itself with --help.
+    """
 
 
 for command in (
@@ -57,12 +62,15 @@ for command in (
     export.export,
     pseudo_labels.pseudo_labels,
 ):
-    app.command()(command)
+    app.command(cls=Command)(command)
 app.command(cls=bench.ManyValues)(bench.bench)
 
 
 def main() -> None:
     """Run the command line. Bad input ends with one message and exit code 2, without a traceback."""
+    # threads of PyTorch that wait for each other sleep: those that spin take the cores that the others need (twice the
+    # CPU time was measured on a busy machine). Read when PyTorch is imported, which no module has done yet.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: file names need not be UTF-8
     try:

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand
 
-from tagspread.cli.common import Quiet, may_be_stopped, read_settings
+from tagspread.cli.common import Command, Device, Quiet, may_be_stopped, read_settings
 from tagspread.errors import TagspreadError
 
 MANY = {
@@ -19,7 +18,7 @@ MANY = {
 Number = TypeVar("Number", int, float)
 
 
-class ManyValues(TyperCommand):
+class ManyValues(Command):
     """A command with options that take several values: ``--p 0.05 0.1`` is ``--p 0.05 --p 0.1``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -53,57 +52,117 @@ def spread(args: list[str]) -> list[str]:
 
 
 def bench(
-    dataset: Annotated[
-        str, typer.Argument(help="Dataset: voc, coco, nus, demo or another one in docs/guides/data.md.")
-    ],
-    root: Annotated[Path | None, typer.Option(help="Folder with the dataset; see docs/guides/data.md.")] = None,
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Dataset: voc, coco, nus or demo.")],
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of the dataset; the guide 'Tables and datasets' lists the files in it. Not needed for demo.",
+        ),
+    ] = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME ...", help="Methods to compare: all, or names listed by `tagspread methods`."),
+        typer.Option(
+            metavar="NAME ...",
+            help="Methods to compare, such as: bce cap. 'tagspread methods' lists them; your own is FILE.py:CLASS.",
+            show_default="all",
+        ),
     ] = None,
     p: Annotated[
-        list[str] | None, typer.Option(metavar="SHARE ...", help="Shares of labeled images, such as 0.05 0.1.")
+        list[str] | None,
+        typer.Option(
+            metavar="SHARE ...",
+            help="Labeled shares: which part of the training images is labeled, such as 0.05 0.1.",
+            show_default="those of the dataset's published tables",
+        ),
     ] = None,
     seeds: Annotated[
-        list[str] | None, typer.Option(metavar="N ...", help="Seeds for the split and the training, such as 1 2 3.")
+        list[str] | None,
+        typer.Option(
+            metavar="N ...",
+            help="Random seeds for the split and the training, such as 1 2 3.",
+            show_default="those of the dataset's published tables",
+        ),
     ] = None,
-    preset: Annotated[str, typer.Option(help="Settings to start from: paper (as published) or default.")] = "paper",
-    backbone: Annotated[str | None, typer.Option(help="Network: small, resnet50_v1 or any timm model.")] = None,
-    weights: Annotated[str | None, typer.Option(help="Initial weights: pretrained, none or a file.")] = None,
+    preset: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Base settings: paper (those of the CAP paper) or default."),
+    ] = "paper",
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Network: small (a small untrained network), resnet50, resnet50_v1 or any other model of the timm "
+            "library.",
+            show_default="resnet50; demo: small",
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WEIGHTS",
+            help="Initial weights: pretrained, none, or a .safetensors or .pth file.",
+            show_default="pretrained",
+        ),
+    ] = None,
     image_size: Annotated[
-        int | None, typer.Option(metavar="PIXELS", help="Images are resized to this height and width.")
+        int | None,
+        typer.Option(
+            metavar="PIXELS", help="Height and width to which images are resized.", show_default="set by the preset"
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Other training setting, such as epochs=4. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any other training setting, such as epochs=4, for all cells. Repeatable. The API reference "
+            "of TrainConfig lists the settings.",
+        ),
     ] = None,
     study: Annotated[
         str | None,
         typer.Option(
-            help="Run a study instead of the comparison: eta varies the share of pseudo-labels that CAP keeps; "
-            "thresholds runs IAT and PLC with thresholds chosen on held-out labels."
+            metavar="NAME",
+            help="Run a study instead of the comparison: 'eta' varies the shares of pseudo-labels that CAP keeps; "
+            "'thresholds' runs the methods iat and plc with thresholds chosen on held-out labeled images.",
         ),
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(min=0, metavar="MINUTES", help="Time limit; cells that would exceed it are not started."),
+        typer.Option(min=0, metavar="MINUTES", help="Time limit. Cells that would exceed it are not started."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; by default bench-DATASET.")] = None,
-    canvases: Annotated[int, typer.Option(min=100, metavar="N", help="Training images of the dataset demo.")] = 1200,
-    cache: Annotated[Path | None, typer.Option(help="Folder for decoded images.")] = None,
-    device: Annotated[str, typer.Option(help="Device to run on: auto, cpu or cuda.")] = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder to write the results to.", show_default="bench-DATASET"),
+    ] = None,
+    canvases: Annotated[
+        int, typer.Option(min=100, metavar="N", help="Number of training images of the demo dataset.")
+    ] = 1200,
+    cache: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder in which to cache decoded images, for other grids as well."),
+    ] = None,
+    device: Device = "auto",
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the models of finished cells.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells that would run, and exit.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the cells that would run, without training.")
+    ] = False,
     tables_only: Annotated[
-        bool, typer.Option("--tables-only", help="Recreate tables and charts from the results in --out.")
+        bool,
+        typer.Option("--tables-only", help="Rebuild tables and charts from the results in --out, without training."),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Reproduce the paper's experiments: compare methods over shares of labeled images and seeds.
+    """Reproduce the experiments of the CAP paper (NeurIPS 2023): compare methods on a benchmark dataset.
 
-    Writes tables and charts. Each combination of a method, a share and a seed is a cell. Run the command again with the
-    same --out to resume. The exit code is 1 if a cell failed.
+    The command trains each method for each labeled share and each random seed. One such training run is called a cell.
+    It writes the results, tables and charts to --out. To resume, run the same command again. Exit code 1 means that at
+    least one cell failed.
+
+    Example:
+    $ tagspread bench demo --methods bce cap --p 0.05 --seeds 1 2 3
     """
     from tagspread.bench.run import Request, run_bench
     from tagspread.progress import Watcher

@@ -1,4 +1,4 @@
-"""``tagspread check``: find the problems of a dataset before training."""
+"""``tagspread check``: check a dataset for problems before training."""
 
 from __future__ import annotations
 
@@ -7,27 +7,37 @@ from typing import Annotated
 
 import typer
 
-from tagspread.cli.common import Delimiter, Ignore, ImageColumn, Outside, TagsColumn, table_options
+from tagspread.cli.common import (
+    AsJson,
+    Delimiter,
+    Ignore,
+    ImageColumn,
+    Labels,
+    Outside,
+    TagsColumn,
+    TestLabels,
+    table_options,
+)
 
 
 def check(
-    images: Annotated[Path, typer.Argument(help="Folder with the labeled and unlabeled images.")],
-    labels: Annotated[
-        Path, typer.Option(help="Tags of the labeled images: CSV, TSV, Parquet, JSON lines or Label Studio export.")
-    ],
-    test_labels: Annotated[
-        Path | None, typer.Option(help="Tags of the test images, in one of the same formats.")
-    ] = None,
+    images: Annotated[Path, typer.Argument(metavar="IMAGES", help="Folder with the labeled and unlabeled images.")],
+    labels: Labels,
+    test_labels: TestLabels = None,
     delimiter: Delimiter = "|",
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Find the problems of a dataset before training.
+    """Check a dataset for problems before training.
 
-    The exit code is 1 if something must be fixed, and 2 if the table or the folder cannot be read.
+    Reports all problems at once, and how often each tag occurs. Exit code 0 means that training can start, 1 that there
+    are errors to fix first, 2 that a table or the folder cannot be read.
+
+    Example:
+    $ tagspread check photos --labels labels.csv --test-labels test.csv
     """
     from tagspread.data.check.dataset import run_check
 

@@ -1,45 +1,160 @@
-"""Shared by the commands: options of the same name and meaning, printing, and interruption by Ctrl-C."""
+"""Shared by the commands: options of the same name and meaning, help pages, printing, interruption by Ctrl-C."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from tagspread.errors import TagspreadError
 
 if TYPE_CHECKING:
     from tagspread.data.tables.options import GivenOptions
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
+TABLE_PANEL = "Format of the label table"
+TABLE_FORMATS = "CSV, TSV, Parquet, JSON lines or Label Studio export"
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no notes.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")]
-Delimiter = Annotated[str, typer.Option(help="Separator between the tags in a cell; '' if each cell is one tag.")]
-RunDelimiter = Annotated[
-    str | None, typer.Option(help="Separator between the tags in a cell; by default the one used in training.")
+OverwriteFile = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Labels = Annotated[Path, typer.Option(metavar="FILE", help=f"Label table of the labeled images: {TABLE_FORMATS}.")]
+TestLabels = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Label table of the test images, in any format that --labels accepts."),
 ]
-ImageColumn = Annotated[str | None, typer.Option(help="Column with the image paths; detected by default.")]
-TagsColumn = Annotated[str | None, typer.Option(help="Column with the tags; detected by default.")]
+Delimiter = Annotated[
+    str,
+    typer.Option(
+        metavar="TEXT",
+        help="Separator between the tags in a cell; use '' if each cell holds a single tag.",
+        rich_help_panel=TABLE_PANEL,
+    ),
+]
+RunDelimiter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="Separator between the tags in a cell.",
+        show_default="as in training",
+        rich_help_panel=TABLE_PANEL,
+    ),
+]
+ImageColumn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column with the image paths.",
+        show_default="detected",
+        rich_help_panel=TABLE_PANEL,
+    ),
+]
+TagsColumn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Column with lists of tags.", show_default="detected", rich_help_panel=TABLE_PANEL
+    ),
+]
 Ignore = Annotated[
     list[str] | None,
-    typer.Option(metavar="COLUMN", help="Column to ignore; 'all' ignores every column that is not a tag. Repeatable."),
+    typer.Option(
+        metavar="COLUMN",
+        help="Column to ignore. Repeatable. 'all' ignores every column without labels: in a table with lists of tags, "
+        "all other columns; in a table with one column per tag, columns with values other than 1, 0 and blank.",
+        rich_help_panel=TABLE_PANEL,
+    ),
 ]
-Outside = Annotated[bool, typer.Option("--allow-outside", help="Accept image paths outside the image folder.")]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
-Device = Annotated[str, typer.Option(help="Device to run on: auto, cpu or cuda.")]
+Outside = Annotated[
+    bool,
+    typer.Option(
+        "--allow-outside",
+        help="Accept image paths in the table that lie outside the image folder.",
+        rich_help_panel=TABLE_PANEL,
+    ),
+]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, as written by 'tagspread train'.")]
+ImagePaths = Annotated[
+    list[Path],
+    typer.Argument(metavar="IMAGES", help="Image folder, image files, or a text file that lists images (.txt, .csv)."),
+]
+Device = Annotated[
+    str, typer.Option(metavar="NAME", help="Device to run on: auto (the GPU, if there is one), cpu or cuda.")
+]
 Mirror = Annotated[
-    bool, typer.Option("--mirror", help="Average over each image and its mirror image; takes twice as long.")
+    bool,
+    typer.Option("--mirror", help="Average the probabilities of each image and its mirror image. Takes twice as long."),
 ]
 TableImages = Annotated[
     Path | None,
-    typer.Option(help="Image folder that the paths are relative to; by default the one used in training."),
+    typer.Option(
+        metavar="DIR",
+        help="Image folder that the paths in --labels are relative to.",
+        show_default="the image folder used in training",
+    ),
 ]
+
+
+class Command(TyperCommand):
+    """A command with a plain help page: flags have no type, the usage line has no braces, paragraphs are filled.
+
+    The usage line also shows the required options. Examples, whose lines begin with ``$``, keep their lines.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take the arguments of ``TyperCommand``; join the lines of each paragraph of the help text."""
+        super().__init__(*args, **kwargs)
+        self.help = _filled(self.help)
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters, without the types that say nothing to a reader."""
+        return _without_types(super().get_params(ctx))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the parts of the usage line: options, arguments, required options."""
+        pieces = [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+        required = [param for param in self.params if isinstance(param, TyperOption) and param.required]
+        return [*pieces, *(f"{param.opts[0]} {param.metavar}" for param in required)]
+
+
+class Group(TyperGroup):
+    """The program itself, with the same kind of help page."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take the arguments of ``TyperGroup``; join the lines of each paragraph of the help text."""
+        super().__init__(*args, **kwargs)
+        self.help = _filled(self.help)
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters, without the types that say nothing to a reader."""
+        return _without_types(super().get_params(ctx))
+
+
+def _filled(text: str | None) -> str:
+    paragraphs = inspect.cleandoc(text or "").split("\n\n")
+    return "\n\n".join(part if "\n$ " in part else part.replace("\n", " ") for part in paragraphs)
+
+
+def _without_types(params: Any) -> Any:
+    for param in params:
+        if isinstance(param, TyperOption) and param.is_flag:
+            param.metavar = ""
+        elif isinstance(param, TyperArgument):
+            param.display_type_rich = _no_type  # type: ignore[method-assign]
+    return params
+
+
+def _no_type(ctx: Any) -> str:
+    del ctx
+    return ""
 
 
 def table_options(

@@ -7,30 +7,47 @@ from typing import Annotated
 
 import typer
 
-from tagspread.cli.common import Quiet, may_be_stopped, say
+from tagspread.cli.common import Device, ImagePaths, OverwriteFile, Quiet, may_be_stopped, say
 from tagspread.vision.sizes import SMALLEST
 from tagspread.wording import counted
 
 
 def embed(
-    images: Annotated[list[Path], typer.Argument(help="Folder, images, or a list of images (.txt, .csv).")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write, .npz: image names and features.")],
-    backbone: Annotated[str, typer.Option(help="Network: any timm model.")] = "tf_efficientnet_lite0",
-    weights: Annotated[str, typer.Option(help="Weights: pretrained or a file.")] = "pretrained",
+    images: ImagePaths,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="FILE", help=".npz file to write; it holds the image names and features."),
+    ],
+    backbone: Annotated[
+        str, typer.Option(metavar="NAME", help="Network: any model of the timm library.")
+    ] = "tf_efficientnet_lite0",
+    weights: Annotated[
+        str, typer.Option(metavar="WEIGHTS", help="Weights: pretrained, or a .safetensors or .pth file.")
+    ] = "pretrained",
     image_size: Annotated[
         int | None,
         typer.Option(
-            min=SMALLEST, metavar="PIXELS", help="Images are resized to this height and width; default: the network's."
+            min=SMALLEST,
+            metavar="PIXELS",
+            help="Height and width to which images are resized.",
+            show_default="chosen for the network",
         ),
     ] = None,
     mirror: Annotated[
-        bool, typer.Option("--mirror/--no-mirror", help="Average over each image and its mirror image.")
+        bool,
+        typer.Option(
+            "--mirror/--no-mirror", help="Average the features of each image and its mirror image. Takes twice as long."
+        ),
     ] = True,
-    device: Annotated[str, typer.Option(help="Device to run on: auto, cpu or cuda.")] = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    device: Device = "auto",
+    overwrite: OverwriteFile = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compute embeddings of images with a pretrained network, for scikit-learn and other tools."""
+    """Compute embeddings (features) of images with a pretrained network, for scikit-learn and other tools.
+
+    Example:
+    $ tagspread embed photos -o features.npz
+    """
     from tagspread.predict.embedding import check_file, embed_images, write_features
     from tagspread.predict.sources import find_sources
     from tagspread.progress import Watcher
@@ -40,6 +57,8 @@ def embed(
     with may_be_stopped("stopped; nothing was written"):
         try:
             sources = find_sources(images)
+            for note in sources.notes:
+                watcher.note(f"note: {note}")
             embedded = embed_images(
                 sources.paths, backbone=backbone, weights=weights, image_size=image_size, mirror=mirror,
                 device=device, watcher=watcher,

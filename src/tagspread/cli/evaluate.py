@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tagspread.cli.common import (
+    AsJson,
     Device,
     Ignore,
     ImageColumn,
@@ -38,7 +39,11 @@ def evaluate(
     run: RunPath,
     labels: Annotated[
         Path | None,
-        typer.Option(help="Table with tags of images not used in training; by default the run's test images."),
+        typer.Option(
+            metavar="FILE",
+            help="Label table of images that were not used in training.",
+            show_default="the run's own test images",
+        ),
     ] = None,
     images: TableImages = None,
     delimiter: RunDelimiter = None,
@@ -48,11 +53,16 @@ def evaluate(
     allow_outside: Outside = False,
     samples: Annotated[int, typer.Option(min=1, metavar="N", help="Bootstrap samples for the intervals.")] = 1000,
     mirror: Mirror = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Measure mAP, precision, recall and calibration of a run on labeled images."""
+    """Measure mAP, precision, recall and calibration of a run on labeled images.
+
+    Examples:
+    $ tagspread evaluate run
+    $ tagspread evaluate run --labels test.csv
+    """
     from tagspread.predict.evaluation import evaluate as measure
     from tagspread.predict.evaluation import own_test_part
     from tagspread.predict.tagger import load

@@ -7,28 +7,47 @@ from typing import Annotated
 
 import typer
 
-from tagspread.cli.common import Quiet, may_be_stopped
+from tagspread.cli.common import Quiet, RunPath, may_be_stopped
 from tagspread.errors import TagspreadError
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    run: RunPath,
     onnx: Annotated[
-        Path | None, typer.Option(help="ONNX file to write: images in, probabilities of the tags out.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="ONNX file to write. The exported model takes images and returns tag probabilities."
+        ),
     ] = None,
     hub: Annotated[
-        Path | None, typer.Option(help="Folder to write, to share or upload: weights, tags and a model card.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder to write: weights, tags and a model card, ready to share or to upload to a model hub.",
+        ),
     ] = None,
     images: Annotated[
-        Path | None, typer.Option(help="Folder of images to compare ONNX with PyTorch on; by default the run's.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="With --onnx: image folder on which to compare the ONNX file with PyTorch.",
+            show_default="the image folder used in training",
+        ),
     ] = None,
     metrics: Annotated[
-        Path | None, typer.Option(help="Output of 'tagspread evaluate --json', for the model card.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --hub: output of 'tagspread evaluate --json', to include in the model card."
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Export a run as an ONNX file, or as a folder with a model card to share."""
+    """Export a run as an ONNX file (--onnx), as a folder to share (--hub), or as both.
+
+    Example:
+    $ tagspread export run --onnx tagger.onnx
+    """
     from tagspread.progress import Watcher
 
     if onnx is None and hub is None:

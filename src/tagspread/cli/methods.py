@@ -7,7 +7,7 @@ from rich.table import Table
 
 
 def methods() -> None:
-    """List the methods that `train --method` accepts."""
+    """List the methods that 'tagspread train --method' accepts."""
     from tagspread.methods import METHODS
 
     table = Table("method", "what it does")

@@ -1,4 +1,4 @@
-"""``tagspread predict``: predict tags and probabilities of images, or fill the gaps of a label table."""
+"""``tagspread predict``: predict tags and probabilities of images, or fill in the unknown labels of a table."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from tagspread.cli.common import (
     Device,
     Ignore,
     ImageColumn,
+    ImagePaths,
     Mirror,
     Outside,
+    OverwriteFile,
     Quiet,
     RunDelimiter,
     RunPath,
@@ -35,25 +37,59 @@ if TYPE_CHECKING:
 
 def predict(
     run: RunPath,
-    images: Annotated[list[Path], typer.Argument(help="Folder, images, or a list of images (.txt, .csv).")],
+    images: ImagePaths,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Table to write: .csv, .jsonl or .parquet; by default, tags are printed."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Table to write: .csv, .jsonl or .parquet. By default, the tags are printed. With --fill: required, "
+            ".csv or .tsv.",
+        ),
     ] = None,
-    top: Annotated[int | None, typer.Option(min=1, help="Predict the K most probable tags.", metavar="K")] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="K",
+            help="Predict the K most probable tags, regardless of thresholds; with --threshold, at most K tags.",
+        ),
+    ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(min=0, max=1, metavar="P", help="One threshold for all tags, instead of the run's."),
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="P",
+            help="Use this threshold for all tags.",
+            show_default="the thresholds stored in the run",
+        ),
     ] = None,
     fill: Annotated[
-        Path | None, typer.Option(metavar="TABLE", help="Fill the gaps of this label table; write the result to --out.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Copy this label table to --out, fill in its unknown labels, and add a row for each image in IMAGES "
+            "that is not listed. Known labels do not change. IMAGES must be a folder.",
+        ),
     ] = None,
     fill_blank: Annotated[
-        bool, typer.Option("--fill-blank", help="With --fill: also fill rows whose list of tags is empty.")
+        bool,
+        typer.Option(
+            "--fill-blank",
+            help="With --fill: also fill rows with an empty list of tags. By default, an empty list means no tags.",
+        ),
     ] = False,
     mirror: Mirror = False,
     batch: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Images per batch; fewer need less memory.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Images per batch. Smaller batches need less memory.",
+            show_default="chosen for the device",
+        ),
     ] = None,
     delimiter: RunDelimiter = None,
     image_column: ImageColumn = None,
@@ -61,10 +97,15 @@ def predict(
     ignore: Ignore = None,
     allow_outside: Outside = False,
     device: Device = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    overwrite: OverwriteFile = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict the tags of images, or fill the gaps of a label table."""
+    """Predict tags for images, or fill in the unknown labels of a label table.
+
+    Examples:
+    $ tagspread predict run photos -o tags.csv
+    $ tagspread predict run photos --fill labels.csv -o completed.csv
+    """
     from tagspread.predict.fill import fill_table
     from tagspread.predict.sources import find_sources
     from tagspread.predict.tables import check_output
@@ -99,6 +140,8 @@ def predict(
             if out is not None:
                 check_output(out, overwrite)
             sources, tagger = find_sources(images), load(run, device)
+            for note in sources.notes:
+                watcher.note(f"note: {note}")
             predict_parts = partial(
                 tagger.stream, sources.paths, top=top, threshold=threshold, mirror=mirror, batch=batch
             )
@@ -161,6 +204,8 @@ def _report_filled(filled: Filled, out: Path, watcher: Watcher) -> None:
     )
     if filled.broken:
         watcher.note(f"note: {counted(filled.broken, 'image')} cannot be read; the gaps of unreadable images stay")
+    for note in filled.notes:
+        watcher.note(f"note: {note}")
     if filled.unknown:
         watcher.note(f"note: the run has no tag {', '.join(filled.unknown)}; these columns are unchanged")
     if filled.unlisted:

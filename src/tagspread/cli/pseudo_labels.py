@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tagspread.cli.common import say
+from tagspread.cli.common import RunPath, say
 from tagspread.errors import TagspreadError
 from tagspread.wording import counted
 
@@ -20,27 +20,55 @@ if TYPE_CHECKING:
 
 
 def pseudo_labels(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    run: RunPath,
     label_studio: Annotated[
-        Path | None, typer.Option(help="JSON file to write: Label Studio tasks with predictions.")
+        Path | None, typer.Option(metavar="FILE", help="JSON file to write: Label Studio tasks with pseudo-labels.")
     ] = None,
-    fiftyone: Annotated[Path | None, typer.Option(help="JSON file to write: labels of a FiftyOne dataset.")] = None,
+    fiftyone: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="JSON file to write: the pseudo-labels in FiftyOne's format for labels."),
+    ] = None,
     image_url: Annotated[
-        str | None, typer.Option(help="Prefix that turns image names into URLs for Label Studio.")
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="With --label-studio: the address under which the images are served, if not as local files.",
+        ),
     ] = None,
     most: Annotated[
-        int | None, typer.Option(min=1, help="Write only the N least certain images to --label-studio.", metavar="N")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="With --label-studio: write at most N images, the least certain ones first."
+        ),
     ] = None,
-    corrected: Annotated[Path | None, typer.Option(help="Label Studio export with corrected labels.")] = None,
+    corrected: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Label Studio export with corrected labels; needs --out."),
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Table to write: the run's labels merged with the corrections.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="With --corrected: label table to write. It holds the labels of the run merged with the corrections.",
+        ),
     ] = None,
     images: Annotated[
-        Path | None, typer.Option(help="With --corrected: image folder, if it was moved after training.")
+        Path | None,
+        typer.Option(metavar="DIR", help="With --corrected: the image folder, if it was moved after training."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
-    """Show the pseudo-labels of a run, export them for correction, or merge the corrected labels."""
+    """Show the pseudo-labels of a run, export them for correction, or merge the corrected labels.
+
+    Pseudo-labels are the labels that the model assigned to unlabeled images in training.
+
+    Examples:
+    $ tagspread pseudo-labels run
+    $ tagspread pseudo-labels run --label-studio tasks.json --most 100
+    $ tagspread pseudo-labels run --corrected corrected.json --out merged.csv
+    """
     from tagspread.export.annotation_tools import (
         ESCAPED,
         as_json,

@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from tagspread.cli.common import (
+    Device,
     Ignore,
     ImageColumn,
     Outside,
     Quiet,
     RunDelimiter,
+    RunPath,
     TableImages,
     TagsColumn,
     may_be_stopped,
@@ -22,13 +24,24 @@ from tagspread.cli.common import (
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    run: RunPath,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="HTML page to write; by default RUN/report.html, which is replaced."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="HTML file to write. RUN/report.html is replaced without asking.",
+            show_default="RUN/report.html",
+        ),
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(help="Table with tags to evaluate on; by default the run's test images.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Label table of the images to evaluate on.",
+            show_default="the run's own test images",
+        ),
     ] = None,
     images: TableImages = None,
     delimiter: RunDelimiter = None,
@@ -37,13 +50,18 @@ def report(
     ignore: Ignore = None,
     allow_outside: Outside = False,
     no_images: Annotated[
-        bool, typer.Option("--no-images", help="Score and show no images; use only the files of the run.")
+        bool,
+        typer.Option("--no-images", help="Use only the files of the run: do not read, score or show images."),
     ] = False,
-    device: Annotated[str, typer.Option(help="Device to run on: auto, cpu or cuda.")] = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file at --out.")] = False,
+    device: Device = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file given with --out.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write an HTML report about a run: metrics, charts and images in one file that works offline."""
+    """Write an HTML report about a run: metrics, charts and example images in one file that works offline.
+
+    Example:
+    $ tagspread report run
+    """
     from tagspread.progress import Watcher
     from tagspread.report.page import write_report
 

@@ -28,8 +28,16 @@ if TYPE_CHECKING:
 
 def thresholds(
     run: RunPath,
-    labels: Annotated[Path, typer.Option(help="Table with tags of images not used in training.")],
-    policy: Annotated[str, typer.Option(help="Criterion: f1, fbeta:B, precision:P or match.")] = "f1",
+    labels: Annotated[Path, typer.Option(metavar="FILE", help="Label table of images that were not used in training.")],
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="How to choose the threshold of each tag: f1 (best F1), fbeta:B (best F-beta; B above 1 favors "
+            "recall), precision:P (best recall at a precision of at least P, such as precision:0.9), or match (predict "
+            "the tag as often as it occurs in the labels).",
+        ),
+    ] = "f1",
     images: TableImages = None,
     delimiter: RunDelimiter = None,
     image_column: ImageColumn = None,
@@ -37,13 +45,20 @@ def thresholds(
     ignore: Ignore = None,
     allow_outside: Outside = False,
     min_positives: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Tags with fewer positives share one threshold.")
+        int,
+        typer.Option(min=1, metavar="N", help="Tags with fewer than N images in --labels share one threshold."),
     ] = 5,
     calibrate: Annotated[bool, typer.Option(help="Also calibrate the probabilities.")] = True,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Choose decision thresholds on labeled images, and calibrate probabilities; both are stored in the run."""
+    """Choose decision thresholds and calibrate probabilities on labeled images, and store both in the run.
+
+    Evaluate on other images afterwards: on the images that thresholds were chosen on, the metrics are too high.
+
+    Example:
+    $ tagspread thresholds run --labels tuning.csv --policy precision:0.9
+    """
     from tagspread.predict.evaluation import decide_on_table
     from tagspread.predict.tagger import load
     from tagspread.progress import Watcher

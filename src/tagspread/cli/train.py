@@ -10,13 +10,16 @@ import typer
 
 from tagspread.aliases import JsonObject
 from tagspread.cli.common import (
+    TABLE_FORMATS,
     Delimiter,
+    Device,
     Ignore,
     ImageColumn,
     Outside,
     Overwrite,
     Quiet,
     TagsColumn,
+    TestLabels,
     may_be_stopped,
     read_settings,
     say,
@@ -28,65 +31,164 @@ if TYPE_CHECKING:
     from tagspread.train.trainer import Run
 
 
+TRAINING = "Training settings"
+
+
 def train(
     images: Annotated[
         Path | None,
-        typer.Argument(help="Folder with the labeled and unlabeled images; with --resume only if it was moved."),
+        typer.Argument(
+            metavar="IMAGES",
+            help="Folder with the labeled and unlabeled images. Required, except with --resume: then give it only if "
+            "the folder was moved.",
+        ),
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(help="Tags of the labeled images: CSV, TSV, Parquet, JSON lines or Label Studio export."),
+        typer.Option(
+            metavar="FILE",
+            help=f"Label table of the labeled images: {TABLE_FORMATS}. Required, except with --resume.",
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write the run to.")] = None,
-    test_labels: Annotated[
-        Path | None, typer.Option(help="Tags of the test images, in one of the same formats.")
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Folder to write the run to. Required, except with --resume."),
     ] = None,
+    test_labels: TestLabels = None,
     test_share: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Share of the labeled images to hold out for testing.")
+        float | None,
+        typer.Option(metavar="SHARE", help="Share of the labeled images to hold out for testing, such as 0.2."),
     ] = None,
     delimiter: Delimiter = "|",
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Base settings: default (recommended) or paper (those of the CAP paper).",
+            show_default="default",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(
-            help="Method listed by `tagspread methods`, or FILE.py:CLASS, which executes that file; by default cap. "
-            "To --resume a run with such a file, name it again."
+            metavar="NAME",
+            help="Method for the unlabeled images: a name listed by 'tagspread methods', or FILE.py:CLASS for a "
+            "method of your own. That file is executed. To resume a run with such a file, give --method again.",
+            show_default="cap",
+            rich_help_panel=TRAINING,
         ),
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="Settings to start from: default (recommended) or paper (as published).")
     ] = None,
     mode: Annotated[
         str | None,
-        typer.Option(help="What to train: full (the whole network), head (network frozen; no GPU needed) or auto."),
+        typer.Option(
+            metavar="MODE",
+            help="What to train: full (the whole network), head (a linear head on the frozen network; no GPU needed), "
+            "or auto (head if there is no GPU and the unlabeled set has at least 2,000 images; otherwise full).",
+            show_default="auto; preset paper: full",
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
-    backbone: Annotated[str | None, typer.Option(help="Network: small, resnet50_v1 or any timm model.")] = None,
-    weights: Annotated[str | None, typer.Option(help="Initial weights: pretrained, none or a file.")] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Epochs on labeled and unlabeled images, after the warm-up.")
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Network: small (a small untrained network), resnet50, resnet50_v1 or any other model of the timm "
+            "library.",
+            show_default="resnet50",
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
-    warmup_epochs: Annotated[int | None, typer.Option(help="Warm-up epochs, on labeled images only.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Images per training step.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WEIGHTS",
+            help="Initial weights: pretrained, none, or a .safetensors or .pth file.",
+            show_default="pretrained",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     image_size: Annotated[
-        int | None, typer.Option(metavar="PIXELS", help="Images are resized to this height and width.")
+        int | None,
+        typer.Option(
+            metavar="PIXELS",
+            help="Height and width to which images are resized.",
+            show_default="288 for resnet50; preset paper: 224",
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    warmup_epochs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Warm-up epochs, on labeled images only.",
+            show_default="0: a head is fitted instead; preset paper: 12",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Epochs on labeled and unlabeled images, after the warm-up.",
+            show_default="9; preset paper: 28",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Images per training step, labeled and unlabeled together.",
+            show_default="64",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    lr: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE",
+            help="Learning rate.",
+            show_default="3e-05, head 1e-04; preset paper: 1e-04",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Random seed.", show_default="1", rich_help_panel=TRAINING),
+    ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Other training setting, such as ema_decay=0.99. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any other training setting, such as ema_decay=0.99. Repeatable. The API "
+            "reference of TrainConfig lists the settings.",
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder that caches decoded images and features.")] = None,
-    device: Annotated[str, typer.Option(help="Device to run on: auto, cpu or cuda.")] = "auto",
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Resume the run in this folder.")] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
+    cache: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder in which to cache decoded images and features; other runs reuse it."),
+    ] = None,
+    device: Device = "auto",
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Resume the run in this folder, with its own settings and data."),
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write TensorBoard logs to the run folder.")
+    ] = False,
     keep_better: Annotated[
         bool,
         typer.Option(
-            "--keep-better", help="Keep the labeled-only model if the unlabeled images made the tagger worse."
+            "--keep-better",
+            help="Keep the labeled-only model if its mAP on the held-out images is higher (without held-out images: on "
+            "the test images).",
         ),
     ] = False,
     overwrite: Overwrite = False,
@@ -94,7 +196,13 @@ def train(
 ) -> None:
     """Train a tagger on a few labeled and many unlabeled images.
 
-    Training settings that are not given take the values of --preset.
+    The label table has either the columns image and tags, with the tags joined by | (a tag that is not listed is
+    absent), or one column per tag, with 1, 0, or blank for unknown. The images of the folder that are not in the table
+    form the unlabeled set. Training settings that you do not set come from --preset.
+
+    Examples:
+    $ tagspread train photos --labels labels.csv --test-share 0.2 --out run
+    $ tagspread train --resume run
     """
     from tagspread.api import train as run_train
     from tagspread.methods.from_file import is_from_file

@@ -27,6 +27,7 @@ from tagspread.core.arrays import (
 )
 from tagspread.core.bootstrap import basic_interval, resampling_counts
 from tagspread.core.ranking import rank_dtype, sort_rows
+from tagspread.core.threads import threads_for
 from tagspread.errors import TagspreadError, check_choice
 
 CELLS_AT_ONCE = 2**23  # entries processed together: bounds the memory for data of any size
@@ -127,9 +128,10 @@ def resampled_means(scores: ArrayLike, y: ArrayLike, absent: str, samples: int, 
     samples_drawn = resampling_counts(len(checked), samples, seed, CELLS_AT_ONCE, checked.device)
     columns = [_RankedClass(column, label) for column, label in zip(checked.t(), labels.t(), strict=True)]
     means = []
-    for drawn in samples_drawn:
-        per_class = torch.stack([column.average_precision(drawn) for column in columns])
-        means.append(per_class.nanmean(0) if absent == "skip" else per_class.nan_to_num(0.0).mean(0))
+    with threads_for(len(checked) * samples):
+        for drawn in samples_drawn:
+            per_class = torch.stack([column.average_precision(drawn) for column in columns])
+            means.append(per_class.nanmean(0) if absent == "skip" else per_class.nan_to_num(0.0).mean(0))
     return torch.cat(means)
 
 
@@ -147,9 +149,10 @@ def average_precision_interval(
     checked, labels = _check(scores, y)
     columns = [_RankedClass(column, label) for column, label in zip(checked.t(), labels.t(), strict=True)]
     samples_drawn = resampling_counts(len(checked), samples, seed, CELLS_AT_ONCE, checked.device)
-    values = torch.cat(
-        [torch.stack([column.average_precision(drawn) for column in columns]) for drawn in samples_drawn], 1
-    )
+    with threads_for(len(checked) * samples):
+        values = torch.cat(
+            [torch.stack([column.average_precision(drawn) for column in columns]) for drawn in samples_drawn], 1
+        )
     estimates = as_tensor("scores", average_precision(scores, y)).tolist()
     ends = [
         (math.nan, math.nan) if math.isnan(estimate) else basic_interval(estimate, drawn, confidence)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,7 +73,7 @@ def find_sample(run: Path, images: str | Path | None, side: int) -> Sample:
     return Sample(readable, f"{len(readable)} images of {Path(folder).resolve().name}")
 
 
-def _readable(files: list[Path], side: int) -> Iterator[Images]:
+def _readable(files: Sequence[Path], side: int) -> Iterator[Images]:
     step = max(1, len(files) // (IMAGES * TRIES))
     spread = files[::step][: IMAGES * TRIES]
     left = IMAGES

@@ -6,7 +6,6 @@ those of a repository, are kept.
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from tagspread.predict.tagger import Tagger, load
 from tagspread.run.artifact import FILE, Artifact, file_digest
 from tagspread.run.config import RunConfig
 from tagspread.run.folder import RunFolder
+from tagspread.run.schema import parse_json
 from tagspread.train.config import settings_in_use
 
 LIBRARY = "tagspread"
@@ -89,7 +89,7 @@ def _check_folder(target: Path, overwrite: bool) -> None:
 def _is_unfinished(target: Path) -> bool:
     """Say whether a folder is what an export left that was killed: our config.json, and no manifest."""
     try:
-        found = json.loads((target / CONFIG).read_text(encoding="utf-8"))
+        found = parse_json((target / CONFIG).read_bytes())
         return found["library_name"] == LIBRARY and not (target / FILE).exists()
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
+from tagspread.core.threads import threads_for
+
 NUMBERS_PER_BLOCK = 2**20  # 4 MB: the second pass over a block finds it in the processor's cache
 Layers: TypeAlias = tuple[tuple[Tensor, Tensor], ...]  # (weight, bias) of each layer; the last layer outputs the scores
 
@@ -34,6 +36,10 @@ class Rows(Protocol):
     device: torch.device
 
     def __len__(self) -> int: ...
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers one pass over the rows reads."""
 
     def blocks(self) -> Iterator[tuple[slice, Block]]:
         """Yield, view by view, the slice of the rows and the block that holds them."""
@@ -67,6 +73,11 @@ class DenseRows:
 
     def __len__(self) -> int:
         return self.features.shape[1]
+
+    @property
+    def numbers(self) -> int:
+        """Views x rows x features."""
+        return self.features.numel()
 
     def blocks(self) -> Iterator[tuple[slice, Block]]:
         """Yield blocks of about ``NUMBERS_PER_BLOCK`` numbers; blocks are larger on an accelerator."""
@@ -108,6 +119,11 @@ class SparseRows:
 
     def __len__(self) -> int:
         return int(self.matrix.shape[0])
+
+    @property
+    def numbers(self) -> int:
+        """The entries that are stored."""
+        return int(self.matrix.nnz)
 
     def blocks(self) -> Iterator[tuple[slice, Block]]:
         """Yield blocks of rows that hold about ``NUMBERS_PER_BLOCK`` numbers."""
@@ -159,12 +175,13 @@ def scores(rows: Rows, layers: Layers) -> Tensor:
     """Compute the logits of each row, averaged over its views."""
     total = torch.zeros(len(rows), len(layers[-1][1]), device=rows.device)
     (first, offset), *rest = layers
-    for block_slice, block in rows.blocks():
-        out = block.times(first) + offset
-        for weight, bias in rest:
-            out = out.relu() @ weight.T + bias
-        total[block_slice] += out
-    return total / rows.views
+    with threads_for(rows.numbers):
+        for block_slice, block in rows.blocks():
+            out = block.times(first) + offset
+            for weight, bias in rest:
+                out = out.relu() @ weight.T + bias
+            total[block_slice] += out
+        return total / rows.views
 
 
 def total_share(parts: Sequence[Part]) -> float:

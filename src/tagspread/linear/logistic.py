@@ -16,6 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from tagspread.core.threads import threads_for
 from tagspread.linear.heads import DenseRows, Layers, Part, entry_losses, total_share
 
 COARSE = 15  # steps that are enough to tell good settings from bad ones
@@ -55,7 +56,8 @@ class LogisticHead:
             loss, flat.grad = loss_and_gradient(parts, flat.detach(), ridge)
             return loss
 
-        optimizer.step(objective)  # type: ignore[no-untyped-call]
+        with threads_for(sum(part.rows.numbers for part in parts)):
+            optimizer.step(objective)  # type: ignore[no-untyped-call]
         fitted = flat.detach()
         return ((fitted[:, :-1].contiguous(), fitted[:, -1].contiguous()),)
 

@@ -14,6 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from tagspread.core.threads import threads_for
 from tagspread.linear.heads import Block, Layers, Part, entry_losses, total_share
 
 
@@ -49,12 +50,13 @@ class PerceptronHead:
         optimizer = torch.optim.Adam(layers, lr=self.lr)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
         blocks = [(part, list(part.rows.blocks())) for part in parts]
-        for step in range(self.steps):
-            now = [(part, *found[step % len(found)], len(found)) for part, found in blocks if found]
-            for tensor, slope in zip(layers, _slopes(now, layers, ridge, total_share(parts)), strict=True):
-                tensor.grad = slope
-            optimizer.step()
-            schedule.step()
+        with threads_for(sum(part.rows.numbers for part in parts)):
+            for step in range(self.steps):
+                now = [(part, *found[step % len(found)], len(found)) for part, found in blocks if found]
+                for tensor, slope in zip(layers, _slopes(now, layers, ridge, total_share(parts)), strict=True):
+                    tensor.grad = slope
+                optimizer.step()
+                schedule.step()
         first, offset, last, bias = (tensor.detach() for tensor in layers)
         return (first, offset), (last, bias)
 

@@ -80,7 +80,9 @@ class DRML(Method):
         after: share of the epochs before the first rows move.
     """
 
-    summary: ClassVar[str] = "two classifiers and a relation network on frozen features; agreed rows become labeled"
+    summary: ClassVar[str] = (
+        "two classifiers and a relation network on frozen features; images on which both agree become labeled"
+    )
     shares_warmup: ClassVar[bool] = False
     on_features: ClassVar[bool] = True
     recipe: ClassVar[SettingValues] = {

@@ -53,7 +53,7 @@ class LLR(Method):
         observed: which tag is taken as observed: ``"top1"``, the most probable class of an image, or ``"none"``.
     """
 
-    summary: ClassVar[str] = "one tag per image; negatives with the largest loss are rejected"
+    summary: ClassVar[str] = "one tag per image; negatives with the largest loss are ignored"
     step: float = 0.001
     most: float | None = None
     observed: str = "top1"
@@ -87,7 +87,7 @@ class LLR(Method):
 class LLCt(LLR):
     """LL-Ct: treat the assumed negatives with the largest loss as positives, for this step."""
 
-    summary: ClassVar[str] = "one tag per image; negatives with the largest loss are positive for the step"
+    summary: ClassVar[str] = "one tag per image; negatives with the largest loss count as positive in this step"
 
     def loss(self, output: Tensor, targets: Targets, loss: EntryLoss, state: State) -> Tensor:
         """Turn the entries with a large loss into positives."""

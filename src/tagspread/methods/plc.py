@@ -29,7 +29,7 @@ class PLC(Method):
         threshold: the probability from which a class is labeled present; below ``1 - threshold``, it is labeled absent.
     """
 
-    summary: ClassVar[str] = "confident positives and negatives, by one threshold and its mirror image"
+    summary: ClassVar[str] = "confident positives above one threshold, confident negatives below one minus it"
     threshold: float = 0.6
 
     def __post_init__(self) -> None:

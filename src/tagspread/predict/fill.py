@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,8 @@ import numpy as np
 
 from tagspread.aliases import Progress
 from tagspread.core.arrays import ArrayLike
-from tagspread.data.images.find import find_images
+from tagspread.data.images.find import list_folder
+from tagspread.data.images.paths import real_path
 from tagspread.data.tables.cells import VALUES
 from tagspread.data.tables.image_names import NameRule, Source
 from tagspread.data.tables.label_table import written_name
@@ -42,6 +44,7 @@ class Filled:
     broken: int = 0  # images that could not be read; their gaps stay
     unknown: tuple[str, ...] = ()  # tags of the table that the run does not have
     unlisted: tuple[str, ...] = ()  # tags of the run that have no column
+    notes: tuple[str, ...] = ()  # what else is left out
 
 
 @dataclass
@@ -97,7 +100,9 @@ def fill_table(
             _check_tags(table, read, tagger.classes)
         filled, columns = _columns(tagger, read)
         open_rows = _open_rows(read, columns, blank)
-        unlabeled = _unnamed(read, table, images)
+        listing = list_folder(images)
+        filled.notes = tuple(listing.notes())
+        unlabeled = _unnamed(read, table, images, listing.images)
         new_names = [written_name(path, images) for path in unlabeled]
         todo = [*(images / read.names[row] for row in open_rows), *unlabeled]
         done = 0
@@ -163,13 +168,12 @@ def _check_tags(table: Path, read: _Table, classes: tuple[str, ...]) -> None:
                     )
 
 
-def _unnamed(read: _Table, table: Path, images: Path) -> list[Path]:
+def _unnamed(read: _Table, table: Path, images: Path, present: Sequence[Path]) -> list[Path]:
     """Return the unlabeled images: those of the folder that are not in the table. At least one must be in it."""
-    named = {(images / name).resolve() for name in read.names}
-    present = find_images(images)
-    unlabeled = [path for path in present if path.resolve() not in named]
+    named = {real_path(images / name) for name in read.names}
+    unlabeled = [path for path in present if real_path(path) not in named]
     if (
-        named and len(unlabeled) == len(present) and not any(path.exists() for path in named)
+        named and len(unlabeled) == len(present) and not any(map(os.path.exists, named))
     ):  # images may be outside the folder
         raise TagspreadError(
             f"none of the {len(named):,} images in {table} is in {images}, such as {read.names[0]}; give the folder "

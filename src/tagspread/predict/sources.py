@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tagspread.data.images.find import find_images
-from tagspread.data.tables.image_names import looks_like_image
+from tagspread.data.images.find import list_folder
+from tagspread.data.images.paths import Names, Paths, PathsWriter
+from tagspread.data.tables.image_names import looks_like_image, refuse_address
 from tagspread.data.tables.read import separator_of
 from tagspread.errors import TagspreadError
 
@@ -17,10 +18,11 @@ LISTS = (*LINES, ".csv", ".tsv")
 
 
 class Sources(NamedTuple):
-    """Images to predict on: their files, and their names in the table of predictions."""
+    """Images to predict on: their files, their names in the table of predictions, and notes on what is left out."""
 
-    names: list[str]
-    paths: list[Path]
+    names: Names
+    paths: Paths
+    notes: tuple[str, ...] = ()
 
 
 def find_sources(given: Sequence[Path]) -> Sources:
@@ -30,34 +32,48 @@ def find_sources(given: Sequence[Path]) -> Sources:
     text in the list; others by the given path. Paths in a list are relative to the list's folder. A given path must
     exist. An image that is in a list or a folder and cannot be read becomes a row with its error.
     """
-    names: list[str] = []
-    paths: list[Path] = []
+    if len(given) == 1 and given[0].is_dir():
+        listing = list_folder(given[0])
+        return _checked(Sources(listing.images.names, listing.images, tuple(listing.notes())), given)
+    names, paths = PathsWriter(), PathsWriter()
+    notes: list[str] = []
     for path in given:
         if path.is_dir():
-            files = find_images(path)
-            names += [(file.relative_to(path) if len(given) == 1 else file).as_posix() for file in files]
-            paths += files
+            listing = list_folder(path)
+            notes += listing.notes()
+            for file in listing.images:
+                names.add(file.as_posix())
+                paths.add(str(file))
         elif path.suffix.lower() in LISTS:
-            listed = _listed(path)
-            names += listed
-            paths += [path.parent / name for name in listed]
+            for name in _listed(path):
+                names.add(name)
+                paths.add(str(path.parent / name))
         elif path.exists():
-            names.append(str(path))
-            paths.append(path)
+            names.add(str(path))
+            paths.add(str(path))
         else:
+            refuse_address(str(path), "the command line")
             raise TagspreadError(f"there is no folder or file {path}; give images, a folder or a list of images.")
-    if not paths:
+    return _checked(Sources(names.names(), paths.paths(Path()), tuple(notes)), given)
+
+
+def _checked(sources: Sources, given: Sequence[Path]) -> Sources:
+    if not sources.paths:
+        why = f" ({'; '.join(sources.notes)})" if sources.notes else ""
         raise TagspreadError(
-            f"{', '.join(map(str, given))} holds no image; give a folder, files or a list with images."
+            f"{', '.join(map(str, given))} holds no image{why}; give a folder, files or a list with images."
         )
-    return Sources(names, paths)
+    return sources
 
 
 def _listed(file: Path) -> list[str]:
     try:
         with file.open(newline="", encoding="utf-8-sig") as opened:
             if file.suffix.lower() in LINES:
-                return [line.strip() for line in opened if line.strip()]
+                lines = [line.strip() for line in opened if line.strip()]
+                for number, line in enumerate(lines, 1):
+                    refuse_address(line, f"{file} line {number}")
+                return lines
             rows = [row for row in csv.reader(opened, delimiter=separator_of(file), strict=True) if any(row)]
     except FileNotFoundError:
         raise TagspreadError(f"there is no file {file}.") from None
@@ -68,6 +84,8 @@ def _listed(file: Path) -> list[str]:
     if column is None:
         raise TagspreadError(f"{file} has no column of image paths; write one path per line.")
     names = [row[column].strip() for row in rows if len(row) > column]
+    for number, name in enumerate(names, 1):
+        refuse_address(name, f"{file} row {number}")
     return [name for at, name in enumerate(names) if name and (at or looks_like_image(name))]  # without the header
 
 

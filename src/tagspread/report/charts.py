@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -103,9 +104,9 @@ def unlabeled_charts(summary: RunSummary) -> list[TitledChart]:
 
 
 def _points(summary: RunSummary, key: str, factor: float = 1) -> list[tuple[float, float]]:
-    """Return epoch and scaled value of each log entry that has the key and is not NaN."""
+    """Return epoch and scaled value of each log entry that has the key and is finite."""
     values = ((line["epoch"] + 1, line.get(key)) for line in summary.log)
-    return [(epoch, factor * value) for epoch, value in values if value is not None and value == value]  # noqa: PLR0124
+    return [(epoch, factor * value) for epoch, value in values if value is not None and math.isfinite(value)]
 
 
 def _warmup_end(summary: RunSummary) -> int:

@@ -5,7 +5,6 @@ Missing information is collected with the reason, and the report lists it.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
+from tagspread.run import schema
 from tagspread.run.artifact import FILE, Artifact, read_artifact
 from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
@@ -114,7 +114,7 @@ def summarize_run(run: str | Path) -> RunSummary:
         raise TagspreadError(
             f"{folder.path / SPLIT} and {FILE} have different classes, so one of them was changed; restore it."
         )
-    metrics = folder.read_json("metrics.json") if (folder.path / "metrics.json").exists() else {}
+    metrics = folder.read_json("metrics.json", schema.METRICS) if (folder.path / "metrics.json").exists() else {}
     log = _read_log(folder.path / "log.jsonl")
     return RunSummary(
         folder.path,
@@ -131,17 +131,10 @@ def summarize_run(run: str | Path) -> RunSummary:
 
 
 def _read_log(file: Path) -> list[JsonObject]:
-    if not file.exists():
+    try:
+        return schema.read_log(file)
+    except FileNotFoundError:
         return []
-    lines = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            lines.append({"epoch": int(json.loads(line)["epoch"])} | json.loads(line))
-        except (ValueError, TypeError, KeyError):
-            raise TagspreadError(
-                f"{file} is damaged: line {number} is not an entry of the log; copy the file again."
-            ) from None
-    return lines
 
 
 def _read_unlabeled(checkpoint: Path, classes: int) -> Unlabeled | None:
@@ -162,5 +155,10 @@ def _read_unlabeled(checkpoint: Path, classes: int) -> Unlabeled | None:
         raise TagspreadError(f"the run's checkpoint cannot be read ({error})") from None
     if labels.ndim != 2 or labels.shape[1] != classes:
         raise TagspreadError(f"the run's checkpoint has labels of shape {labels.shape} for {classes} tags")
+    if flips.shape != labels.shape or scores.shape != labels.shape:
+        raise TagspreadError(
+            f"the run's checkpoint has labels of shape {labels.shape} but flips of shape {flips.shape} and scores of "
+            f"shape {scores.shape}"
+        )
     positives, ignored = (labels >= 0.5).sum(axis=0), (labels == -1).sum(axis=0)
     return Unlabeled(len(labels), positives, ignored, flips.sum(axis=0, dtype=np.int64), scores.astype(np.float64))

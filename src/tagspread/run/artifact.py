@@ -25,13 +25,14 @@ from tagspread._version import __version__
 from tagspread.core.calibration import Calibration
 from tagspread.errors import Both, TagspreadError
 from tagspread.methods import METHODS, get_method
+from tagspread.run import schema
 from tagspread.run.folder import CHOSEN, CONFIG, DIGESTED_FILES, MANIFEST, RunFolder
 from tagspread.vision.backbones import TagNet, build_network
 
 FORMAT = 2  # format of labels.json; increased with each change that older versions cannot read correctly
 FILE = MANIFEST
 SMALL_FILES = ("config.json", "metrics.json", "log.jsonl")  # their digests are checked whenever a run is read
-MAX_IMAGE_SIZE = 2**14  # pixels; a larger image size means that the file is damaged
+CHANNELS = 3  # of every image
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _names_digest(names: Sequence[str]) -> str:
 def write_artifact(run: RunFolder, facts: dict[str, Any]) -> None:
     """Write ``labels.json``, the last file of a run, with the SHA-256 of the other files of the run."""
     digests = {name: file_digest(run.path / name) for name in DIGESTED_FILES if (run.path / name).is_file()}
-    run.write_json(FILE, facts | {"sha256": digests, "run": run.read_json(CONFIG).get("id")})
+    run.write_json(FILE, facts | {"sha256": digests, "run": run.read_json(CONFIG, schema.CONFIG).get("id")})
 
 
 def check_belongs(run: str | PathLike[str], facts: dict[str, Any], name: str) -> None:
@@ -114,7 +115,7 @@ def _check_config(path: Path, facts: dict[str, Any]) -> None:
     """Raise if ``config.json`` belongs to another run; only the run ID is compared, because paths may change."""
     run_id = None
     with suppress(OSError, ValueError, AttributeError):  # missing or damaged: reported when the file is read
-        run_id = json.loads((path / CONFIG).read_text(encoding="utf-8")).get("id")
+        run_id = schema.parse_json((path / CONFIG).read_bytes()).get("id")
     if None not in (run_id, facts.get("run")) and run_id != facts["run"]:
         raise _mixed(path / CONFIG, f"its ID is not the one in {FILE}")
 
@@ -141,25 +142,17 @@ def read_artifact(run: str | PathLike[str], *, whole: bool = True) -> Artifact:
             f"{path / FILE} has no format number, so this version of tagspread did not write it; train again."
         )
     _check_format(path, version)
-    try:
-        classes = tuple(facts["classes"])
-        thresholds = np.array([math.inf if value is None else float(value) for value in facts["thresholds"]])
-        slope, intercept = (np.array(facts["calibration"][part], dtype=np.float64) for part in ("slope", "intercept"))
-        channels, height, width = map(int, facts["preprocessing"]["shape"])
-        model = path / Path(str(facts["model"])).name  # the name only, so that no file outside the run is read
-        has_names = bool(classes) and all(isinstance(name, str) for name in classes)
-        has_numbers = np.isfinite(slope).all() and np.isfinite(intercept).all() and not np.isnan(thresholds).any()
-        if (
-            not (has_names and has_numbers)
-            or channels != 3
-            or min(height, width) < 1
-            or max(height, width) > MAX_IMAGE_SIZE
-        ):
-            raise ValueError
-    except (KeyError, TypeError, ValueError):
+    schema.validate(facts, schema.LABELS, path / FILE)
+    classes = tuple(facts["classes"])
+    thresholds = np.array([math.inf if value is None else float(value) for value in facts["thresholds"]])
+    slope, intercept = (np.array(facts["calibration"][part], dtype=np.float64) for part in ("slope", "intercept"))
+    channels, height, width = facts["preprocessing"]["shape"]
+    if channels != CHANNELS:
         raise TagspreadError(
-            f"{path / FILE} is damaged: a value is missing or of the wrong type; copy the file again."
-        ) from None
+            f"{path / FILE} is damaged: preprocessing.shape has {channels} channels, not {CHANNELS}; copy the file "
+            "again."
+        )
+    model = path / Path(facts["model"]).name  # the name only, so that no file outside the run is read
     for name, values in (("thresholds", thresholds), ("slopes", slope), ("intercepts", intercept)):
         if values.shape != (len(classes),):
             raise TagspreadError(
@@ -183,7 +176,7 @@ def check_resumable(run: str | Path) -> None:
     path = Path(run)
     RunFolder(path).check_resumable()
     try:
-        version = json.loads((path / FILE).read_text(encoding="utf-8"))["format"]
+        version = schema.parse_json((path / FILE).read_bytes())["format"]
     except (OSError, ValueError, KeyError, TypeError):
         return  # not finished, or damaged; resuming writes the file again
     if isinstance(version, int):
@@ -207,14 +200,9 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise TagspreadError(f"the run folder {path} does not exist; check the path.")
     try:
-        facts = json.loads((path / FILE).read_text(encoding="utf-8"))
+        return schema.read_object(path / FILE)
     except FileNotFoundError:
         raise _lacks_file(RunFolder(path)) from None
-    except (OSError, ValueError) as error:
-        raise TagspreadError(f"{path / FILE} cannot be read ({error}); copy it again.") from None
-    if not isinstance(facts, dict):
-        raise TagspreadError(f"{path / FILE} is damaged: it is not a JSON object; copy it again.")
-    return facts
 
 
 def _lacks_file(run: RunFolder) -> TagspreadError:
@@ -257,21 +245,31 @@ def kept_facts(run: str | Path) -> dict[str, Any] | None:
 def load_network(artifact: Artifact, device: torch.device) -> TagNet:
     """Load the run's network with its weights, in evaluation mode."""
     tensors = _tensors(artifact)
+    with suppress(NotImplementedError, RuntimeError), torch.device("meta"):
+        # without memory: a file that was changed may name a network of any size
+        _check_fits(artifact, _untrained_network(artifact), tensors)
+    network = _untrained_network(artifact)
+    _check_fits(artifact, network, tensors)
+    network.load_state_dict(tensors)
+    return network.to(device).eval().requires_grad_(False)
+
+
+def _untrained_network(artifact: Artifact) -> TagNet:
+    """Return the run's network with random weights; only built-in methods change it, as files are never executed."""
     facts = artifact.facts
     try:
         # normalize="none", because scale and shift are loaded with the weights
         network = build_network(
             facts["backbone"], len(artifact.classes), weights="none", head=facts["head"], normalize="none"
         )
-        if facts["method"] in METHODS:  # built-in methods only; files are never executed
+        if facts["method"] in METHODS:
             network = get_method(facts["method"], **facts["method_options"]).network(network)
-    except (KeyError, TypeError):
+    except TypeError as error:
         raise TagspreadError(
-            f"{artifact.path / FILE} is damaged: its entries about the network are missing or wrong; copy it again."
+            f"{artifact.path / FILE} is damaged: method_options do not fit {facts['method']} ({error}); copy the file "
+            "again."
         ) from None
-    _check_fits(artifact, network, tensors)
-    network.load_state_dict(tensors)
-    return network.to(device).eval().requires_grad_(False)
+    return network
 
 
 def check_weights(artifact: Artifact) -> None:

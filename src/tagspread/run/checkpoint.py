@@ -17,7 +17,9 @@ from torch import Tensor
 from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
 from tagspread.files import Remedy, write_tensors
+from tagspread.run import schema
 
+RESTART = "start the run again with --overwrite"
 FORMAT = 2  # increased with each change of the contents; a version reads only its own format
 
 
@@ -55,13 +57,15 @@ def load_checkpoint(path: Path) -> Checkpoint:
         with safe_open(path, framework="pt") as opened:
             header = (opened.metadata() or {}).get("tagspread")
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (no mapping)
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise TagspreadError(
             f"{path} is damaged ({error}); start the run again with @overwrite.", overwrite=True
         ) from None
     if header is None:
         raise TagspreadError(f"{path} is not a tagspread checkpoint; give a run folder to resume.")
-    facts = json.loads(header)
+    facts = schema.parse_object(header, path, RESTART)
+    if not isinstance(facts.get("format"), int):
+        raise TagspreadError(f"{path} has no format number; {RESTART}.")
     if facts["format"] > FORMAT:
         raise TagspreadError(
             f"{path} has format {facts['format']}, but this version reads format {FORMAT}; update tagspread."
@@ -72,6 +76,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
             f"format {FORMAT}); start the run again with @overwrite.",
             overwrite=True,
         )
+    schema.validate(facts, schema.CHECKPOINT, path, RESTART)
     return Checkpoint(tensors, facts)
 
 

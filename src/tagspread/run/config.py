@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 
 from tagspread.aliases import JsonObject
-from tagspread.errors import TagspreadError
+from tagspread.run import schema
 from tagspread.run.folder import RunFolder
 
 FILE = "config.json"
@@ -68,26 +68,11 @@ class RunConfig:
     @classmethod
     def read(cls, run: str | PathLike[str]) -> RunConfig:
         """Read the ``config.json`` of a run; raise if it is missing or damaged."""
-        folder = RunFolder(Path(run))
-        stored = folder.read_json(FILE)
-        settings, data = stored.get("settings"), stored.get("data", {})
-        if not isinstance(settings, dict):
-            raise TagspreadError(f"{folder.path / FILE} is damaged: it has no settings of a run; copy it again.")
-        try:
-            names = {field.name for field in dataclasses.fields(DataSource)}
-            source = DataSource(**{name: value for name, value in data.items() if name in names})
-            paths = (source.images, source.labels, source.test_labels, source.cache)
-            if not all(path is None or isinstance(path, str) for path in paths):
-                raise TypeError
-            if not isinstance(source.table_options, dict):
-                raise TypeError
-        except (TypeError, AttributeError):
-            raise TagspreadError(
-                f"{folder.path / FILE} is damaged: its entry 'data' (the sources of the data) is invalid; copy it "
-                "again."
-            ) from None
-        run_id = {"id": str(stored["id"])} if "id" in stored else {}
-        return cls(str(stored["tagspread"]), settings, source, bool(stored.get("keep_better")), **run_id)
+        stored = RunFolder(Path(run)).read_json(FILE, schema.CONFIG)
+        names = {field.name for field in dataclasses.fields(DataSource)}
+        source = DataSource(**{name: value for name, value in stored.get("data", {}).items() if name in names})
+        run_id = {"id": stored["id"]} if "id" in stored else {}
+        return cls(stored["tagspread"], stored["settings"], source, stored.get("keep_better", False), **run_id)
 
     @classmethod
     def find(cls, run: str | PathLike[str]) -> RunConfig | None:

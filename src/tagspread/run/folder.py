@@ -26,6 +26,7 @@ from typing import Any
 
 from torch import Tensor
 
+from tagspread.aliases import JsonObject
 from tagspread.errors import Both, TagspreadError
 from tagspread.files import (
     LOCK,
@@ -48,6 +49,7 @@ from tagspread.files import (
     write_tensors,
     write_text,
 )
+from tagspread.run.schema import Schema, parse_json, read_object
 
 CONFIG, MANIFEST, CHECKPOINT = "config.json", "labels.json", "checkpoint/state.safetensors"
 RUN_FILES = (
@@ -307,9 +309,10 @@ class RunFolder:
     def is_run(self) -> bool:
         """Whether the folder has a config.json written by tagspread; other programs use the same file name."""
         try:
-            return "tagspread" in json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, TypeError):
+            found = parse_json((self.path / CONFIG).read_bytes())
+        except (OSError, ValueError):
             return False
+        return isinstance(found, dict) and "tagspread" in found
 
     def forget_previous(self) -> None:
         """Remove the files of the replaced run from ``previous``, and nothing else."""
@@ -326,16 +329,14 @@ class RunFolder:
         with contextlib.suppress(OSError):  # it is large, and from now on the old run is not restored
             remove_files(self.path / PREVIOUS, [CHECKPOINT])
 
-    def read_json(self, name: str) -> Any:
-        """Read a JSON file of the run."""
+    def read_json(self, name: str, schema: Schema) -> JsonObject:
+        """Read a JSON file of the run and validate it."""
         if not self.is_run:
             raise TagspreadError(f"{self.path} is not a run folder: it has no config.json written by tagspread.")
         try:
-            return json.loads(self._place(name).read_text(encoding="utf-8"))
+            return read_object(self._place(name), schema)
         except FileNotFoundError:
             raise TagspreadError(f"{self.path} is not a run folder: it has no {name}.") from None
-        except json.JSONDecodeError as error:
-            raise TagspreadError(f"{self.path / name} is damaged (line {error.lineno}: {error.msg}).") from None
 
     def write_model(self, name: str, tensors: dict[str, Tensor]) -> None:
         """Write the tensors of a model to a safetensors file."""

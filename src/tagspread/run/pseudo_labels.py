@@ -23,6 +23,7 @@ import numpy as np
 
 from tagspread.data.tables.read import PSEUDO_LABEL_COLUMNS
 from tagspread.errors import TagspreadError
+from tagspread.run import schema
 from tagspread.run.artifact import check_belongs
 from tagspread.run.folder import MANIFEST, RunFolder
 
@@ -108,10 +109,11 @@ def pseudo_label_rows(
 def read_pseudo_labels(run: str | Path) -> list[PseudoLabeledImage]:
     """Read the pseudo-labels of a finished run: all images of its unlabeled set, in order."""
     folder = RunFolder(run)
-    folder.read_json("config.json")  # raises if the folder is not a run folder
+    if not folder.is_run:
+        raise TagspreadError(f"{folder.path} is not a run folder: it has no config.json written by tagspread.")
     file = folder.path / FILE
     if (folder.path / MANIFEST).exists():
-        check_belongs(folder.path, folder.read_json(MANIFEST), FILE)
+        check_belongs(folder.path, schema.read_object(folder.path / MANIFEST), FILE)
     try:
         with file.open(newline="", encoding="utf-8", errors="surrogateescape") as opened:
             return _read(file, csv.reader(opened))
@@ -124,7 +126,7 @@ def read_pseudo_labels(run: str | Path) -> list[PseudoLabeledImage]:
 def _why_none(run: RunFolder) -> str:
     if not (run.path / "metrics.json").exists():
         return f"training has not finished.{run.where_previous}".removesuffix(".")
-    gain = run.read_json("metrics.json").get("gain")
+    gain = run.read_json("metrics.json", schema.METRICS).get("gain")
     if gain is not None and "left_out" not in gain:
         return "the file was removed after training; copy it there"
     reason = f", because {gain['left_out']}" if gain else ""
@@ -144,8 +146,16 @@ def _read(file: Path, lines: Iterator[list[str]]) -> list[PseudoLabeledImage]:
             if not images or images[-1].name != name:
                 images.append(PseudoLabeledImage(name, []))
             if tag:
-                value = IGNORED if target == "ignored" else float(target)
-                images[-1].entries.append(Entry(tag, value, float(score), int(rank), int(flips)))
+                value = IGNORED if target == "ignored" else _share(target)
+                images[-1].entries.append(Entry(tag, value, _share(score), int(rank), int(flips)))
         except ValueError:
             raise TagspreadError(f"{file} line {number} is damaged; train again.") from None
     return images
+
+
+def _share(cell: str) -> float:
+    """Return a number from 0 to 1; raise ``ValueError`` for anything else, such as NaN."""
+    value = float(cell)
+    if not 0 <= value <= 1:
+        raise ValueError
+    return value

@@ -127,7 +127,8 @@ def decision_in_words(facts: dict[str, Any]) -> str:
     >>> decision_in_words({"decision": {"policy": "f1", "chosen_on": "60 held-out images"}, "calibration": {}})
     'thresholds were chosen by policy f1 on 60 held-out images; probabilities are not calibrated, good for ranking only'
     """
-    policy, source = facts["decision"]["policy"], facts["decision"]["chosen_on"]
+    decision = facts.get("decision", {"policy": "unknown", "chosen_on": "images that labels.json does not name"})
+    policy, source = decision["policy"], decision["chosen_on"]
     fitted_on = facts["calibration"].get("fitted_on")
     if policy == "none":
         thresholds = f"thresholds are {DEFAULT_THRESHOLD}, chosen on {source}"

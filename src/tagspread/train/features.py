@@ -262,8 +262,9 @@ def _open(file: Path, shape: tuple[int, int]) -> tuple[np.memmap[Any, Any], int]
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists() and _note(file).exists():
             kept = open_memmap(file, mode="r+")
-            if kept.shape == shape and kept.dtype == np.float32:
-                return kept, int(_note(file).read_text(encoding="utf-8"))
+            done = _rows_done(_note(file), shape[0])
+            if kept.shape == shape and kept.dtype == np.float32 and done is not None:
+                return kept, done
         _note(file).unlink(missing_ok=True)  # its count does not apply to the new file
         kept = open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
         if hasattr(
@@ -274,6 +275,13 @@ def _open(file: Path, shape: tuple[int, int]) -> tuple[np.memmap[Any, Any], int]
         return kept, 0
     except (OSError, ValueError) as error:
         raise _not_cached(file, error) from None
+
+
+def _rows_done(note: Path, rows: int) -> int | None:
+    """Return how many rows a note says are computed; None if it says nothing that can be true."""
+    text = note.read_bytes()[:32].strip()
+    done = int(text) if text.isdigit() else None
+    return done if done is not None and done <= rows else None
 
 
 def _not_cached(file: Path, error: Exception) -> TagspreadError:

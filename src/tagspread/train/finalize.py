@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -42,6 +43,7 @@ SAMPLES = 200
 FEW = 50  # images, below which the mAP varies more with the split than its interval says
 NO_PART = "there are no labeled images to evaluate it on; set some aside with --test-share 0.2, or give --test-labels"
 NO_MODEL = "the run has no labeled-only model to compare with; give warmup_epochs, or start 'fitted_head'"
+DAMAGED_MODEL = f"the labeled-only model, {LABELED_ONLY}, is damaged"
 NO_POSITIVE = "no image to evaluate it on carries any tag; set more labeled images aside"
 LEFT_OUT = "cross-validation on the labeled images showed no gain from them"
 LABELED_ONLY_KINDS = {"warmup": "the network after the warm-up", "fitted_head": "a linear head on the frozen network"}
@@ -164,8 +166,8 @@ def finalize(
     if _left_unlabeled_out(training):
         metrics["gain"] = {"left_out": LEFT_OUT}
     elif _used_unlabeled(training):
-        labeled_only = _labeled_only(training, folder)
-        metrics |= _gain(dataset, shipped, labeled_only, config.start)
+        labeled_only, why_none = _labeled_only(training, folder)
+        metrics |= _gain(dataset, shipped, labeled_only, config.start, why_none)
         if keep_better and labeled_only is not None and metrics["gain"].get("difference", 0.0) < 0:
             shipped, metrics["network"] = labeled_only, labeled_only.name
             if metrics["gain"]["part"] == "test":
@@ -213,21 +215,26 @@ def _left_unlabeled_out(training: Training) -> bool:
     return training.experiment.method.uses_unlabeled and chosen.get("unlabeled_weight") == 0
 
 
-def _gain(dataset: Dataset, shipped: SelectedModel, labeled_only: SelectedModel | None, start: str) -> dict[str, Any]:
+def _gain(
+    dataset: Dataset, shipped: SelectedModel, labeled_only: SelectedModel | None, start: str, why_none: str
+) -> dict[str, Any]:
     if labeled_only is None:
-        return {"gain": {"not_measured": NO_MODEL}}
+        return {"gain": {"not_measured": why_none}}
     return measure_gain(dataset, shipped.logits, labeled_only.logits, start)
 
 
-def _labeled_only(training: Training, folder: RunFolder) -> SelectedModel | None:
-    """Return the labeled-only model, if it was saved."""
+def _labeled_only(training: Training, folder: RunFolder) -> tuple[SelectedModel | None, str]:
+    """Return the labeled-only model, or why there is none; a damaged file does not stop the run at its end."""
     file = folder.path / LABELED_ONLY
     if not file.is_file():
-        return None
-    tensors = load_file(file)
+        return None, NO_MODEL
     network = deepcopy(training.student.network)  # the shipped model may be the student itself
-    network.load_state_dict({name: tensors[name] for name in network.state_dict()})
-    return SelectedModel("labeled_only", file, partial(training.experiment.score, network))
+    try:
+        tensors = load_file(file)
+        network.load_state_dict({name: tensors[name] for name in network.state_dict()})
+    except (OSError, SafetensorError, KeyError, RuntimeError):
+        return None, DAMAGED_MODEL
+    return SelectedModel("labeled_only", file, partial(training.experiment.score, network)), ""
 
 
 def _measure(scores: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:

@@ -17,7 +17,8 @@ import torch
 
 from tagspread.core.arrays import as_labels
 from tagspread.data.images.decode import Broken
-from tagspread.data.images.find import find_images
+from tagspread.data.images.find import list_folder
+from tagspread.data.images.paths import real_path
 from tagspread.data.images.store import Store, TensorStore, open_store
 from tagspread.data.split import hold_out
 from tagspread.data.tables.read import read_table
@@ -49,15 +50,17 @@ def dataset_from_folder(
     paths, y = list(train.paths), train.y
     if test_labels is not None:
         test = read_table(test_labels, folder, **table_options)
-        trained = {path.resolve() for path in paths}
-        if both := [path for path in test.paths if path.resolve() in trained]:  # resolved, because of symbolic links
+        trained = {real_path(path) for path in paths}
+        if both := [path for path in test.paths if real_path(path) in trained]:
             raise TagspreadError(
                 f"{labels} and {test_labels} both name {min(both)}; an image that is trained on cannot be used for "
                 "testing. Remove it from one of them."
             )
         paths, y = paths + list(test.paths), np.concatenate([y, test.aligned(train.classes, str(test_labels))])
-    named = {path.resolve() for path in paths}
-    unlabeled = [path for path in find_images(folder) if path.resolve() not in named]
+    named, listing = {real_path(path) for path in paths}, list_folder(folder)
+    unlabeled = [path for path in listing.images if real_path(path) not in named]
+    for note in listing.notes():
+        watcher.note(f"note: {note}")
     y = np.concatenate([y, np.full((len(unlabeled), len(train.classes)), -1, np.int8)])
     part = np.full(len(y), TRAIN)
     part[len(train) : len(paths)] = TEST
@@ -131,9 +134,9 @@ def dataset_from_arrays(
 
 def _check_overlap(paths: Sequence[Path], y: np.ndarray, part: np.ndarray) -> None:
     """Raise for a file that is in both training and test set with labels, or has contradicting labels."""
-    first_row: dict[Path, int] = {}
+    first_row: dict[str, int] = {}
     for row in np.flatnonzero((y >= 0).any(1)).tolist():
-        first = first_row.setdefault(paths[row].resolve(), row)
+        first = first_row.setdefault(real_path(paths[row]), row)
         if part[first] != part[row]:
             raise TagspreadError(
                 f"{paths[row]} is in images, with labels, and in test_images; an image that is trained on cannot be "

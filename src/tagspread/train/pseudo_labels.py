@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from tagspread.core.losses import invalid_targets
 from tagspread.methods.base import State, Targets
 from tagspread.run.checkpoint import Checkpoint
 
@@ -75,12 +78,31 @@ class PseudoLabels:
                 tensors["targets.weight"] = self._targets.weight
         return tensors
 
-    def restore(self, saved: Checkpoint) -> None:
-        """Restore the pseudo-labels from a checkpoint."""
+    def restore(self, saved: Checkpoint, shape: tuple[int, int]) -> None:
+        """Restore the pseudo-labels from a checkpoint; raise ``ValueError`` if they are not of this training.
+
+        Args:
+            saved: the checkpoint.
+            shape: unlabeled items x classes.
+        """
+        state = saved.under("method")
+        for name, fresh in self.method_state.items():
+            _check_shape(f"method.{name}", state[name], fresh.shape)
         # update the dictionary in place, because the objective holds it as well
         self.method_state.clear()
-        self.method_state |= {name: value.to(self.device) for name, value in saved.under("method").items()}
+        self.method_state |= {name: value.to(self.device) for name, value in state.items()}
         if targets := {name: value.to(self.device) for name, value in saved.under("targets").items()}:
             self._targets = Targets(targets["labels"], targets.get("weight"))
+            if bool(invalid_targets(targets["labels"]).any()):
+                raise ValueError("targets.labels has values that are no targets")
             stored = {name: value.to(self.device) for name, value in saved.under("unlabeled").items()}
             self.scores, self.flips, self.fresh = stored["scores"], stored["flips"], stored["fresh"]
+            for name, value in (*targets.items(), ("scores", self.scores), ("flips", self.flips)):
+                _check_shape(name, value, shape)
+            if len(self.fresh):
+                _check_shape("unlabeled.fresh", self.fresh, (*self.fresh.shape[:2], shape[1]))
+
+
+def _check_shape(name: str, value: Tensor, shape: Sequence[int]) -> None:
+    if tuple(value.shape) != tuple(shape):
+        raise ValueError(f"{name} has shape {tuple(value.shape)}, not {tuple(shape)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from tagspread._version import __version__
 from tagspread.errors import Blank, TagspreadError
 from tagspread.linear.rounds import Settings
 from tagspread.progress import Watcher
+from tagspread.run import schema
 from tagspread.run.artifact import is_whole
 from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
@@ -60,9 +60,9 @@ def finished_run(path: str | Path) -> Run | None:
     if not is_whole(path):
         return None
     try:
-        lines = (folder.path / "log.jsonl").read_text(encoding="utf-8").splitlines()
-        return Run(folder.path, folder.read_json("metrics.json"), [json.loads(line) for line in lines])
-    except (OSError, ValueError):
+        metrics = folder.read_json("metrics.json", schema.METRICS)
+        return Run(folder.path, metrics, schema.read_log(folder.path / "log.jsonl"))
+    except (OSError, TagspreadError):
         return None
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tagspread.train.objective import Objective
 from tagspread.train.pseudo_labels import PseudoLabels
 from tagspread.train.student import Student
 
+LONGEST_REASON = 200  # characters of an error that a message repeats
 _COUNTERS = ("epoch", "step", "read_labeled", "read_unlabeled", "label_metrics", "log")
 
 
@@ -120,8 +122,12 @@ class History:
 
     def restore(self, saved: Checkpoint) -> None:
         """Restore the history from a checkpoint."""
-        for name, value in saved.facts["history"].items():
-            setattr(self, name, value)
+        stored = saved.facts["history"]
+        for name in (*_COUNTERS, "loss_sum"):
+            setattr(self, name, stored[name])
+        steps = self.stage.steps if self.stage is not None else 0
+        if self.epoch > sum(stage.epochs for stage in self.stages) or self.step > steps:
+            raise ValueError(f"history.epoch is {self.epoch} and history.step {self.step}, beyond the end of the run")
         self.best = saved.under("best")
 
     def start_after(self, saved: Checkpoint) -> None:
@@ -171,12 +177,28 @@ class Training:
         saved = load_checkpoint(self.file)
         chosen = settings_chosen_by_run(self.experiment.config)
         self._check(saved, ignoring=chosen)
-        values = {name: saved.facts["config"][name] for name in chosen}
-        self.experiment = replace(self.experiment, config=replace(self.experiment.config, **values))
-        self.history.restore(saved)
-        self.pseudo_labels.restore(saved)
-        self.student.restore(saved, self.history.stage)
-        restore_random(saved, self.experiment.device)
+        with self._damage():
+            values = {name: saved.facts["config"][name] for name in chosen}
+            self.experiment = replace(self.experiment, config=replace(self.experiment.config, **values))
+            self.history.restore(saved)
+            dataset = self.experiment.dataset
+            self.pseudo_labels.restore(saved, (len(dataset.unlabeled), len(dataset.classes)))
+            self.student.restore(saved, self.history.stage)
+            restore_random(saved, self.experiment.device)
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
+        """Turn what a checkpoint with missing or wrong tensors leads to into a message."""
+        try:
+            yield
+        except TagspreadError:
+            raise
+        except (LookupError, RuntimeError, ValueError, TypeError, AttributeError) as error:
+            reason = " ".join(str(error).split())[:LONGEST_REASON]
+            raise TagspreadError(
+                f"{self.file} does not fit this run ({reason}); copy it again, or start the run again with @overwrite.",
+                overwrite=True,
+            ) from None
 
     def start_after(self, file: Path) -> None:
         """Start from the end of another run's warm-up, with the same data and the same settings of the warm-up."""
@@ -189,9 +211,10 @@ class Training:
                 f"{type(method).__name__} cannot start from the run of {file.parent}; give a run that ended with its "
                 f"warm-up of {warmup.epochs} epochs, and a method that shares its warm-up with others."
             )
-        self.student.restore_networks(saved)
-        self.history.start_after(saved)
-        restore_random(saved, self.experiment.device)
+        with self._damage():
+            self.student.restore_networks(saved)
+            self.history.start_after(saved)
+            restore_random(saved, self.experiment.device)
 
     def _check(self, saved: Checkpoint, ignoring: tuple[str, ...]) -> None:
         check_compatible(saved.facts, self._fingerprint, self.experiment.config, self.file.parent, ignoring=ignoring)

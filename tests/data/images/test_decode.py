@@ -11,7 +11,9 @@ import pytest
 from PIL import Image
 
 from tagspread.data.images import decode as module
+from tagspread.data.images import formats
 from tagspread.data.images.decode import Broken, UnreadableImage, decode, decode_all
+from tagspread.data.images.find import find_images
 from tagspread.errors import TagspreadError
 
 RNG = np.random.default_rng(0)
@@ -63,9 +65,11 @@ TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
+@pytest.mark.parametrize("strip", [2**20, 20])
 @pytest.mark.parametrize("orientation", TURNS)
 @pytest.mark.parametrize("kind", ["png", "tiff", "webp"])
-def test_exif_orientation(tmp_path, orientation, kind):
+def test_exif_orientation(tmp_path, monkeypatch, orientation, kind, strip):
+    monkeypatch.setattr(module, "STRIP", strip)
     exif = Image.Exif()
     exif[0x0112] = orientation
     options = {"lossless": True} if kind == "webp" else {}
@@ -286,3 +290,100 @@ def test_wrong_arguments():
         decode_all(["a.png"], 4, np.empty((2, 3, 4, 4), np.uint8))
     with pytest.raises(TagspreadError, match="workers is 0"):
         decode_all(["a.png"], 4, np.empty((1, 3, 4, 4), np.uint8), workers=0)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "L", "P", "1", "I", "F", "I;16", "CMYK"])
+def test_strips_of_a_large_image_give_the_same_bytes(monkeypatch, mode):
+    """The reference converts and resizes the image as a whole."""
+    values = RNG.integers(0, 256, (61, 47, 4), dtype=np.uint8)
+    if mode in ("I", "F", "I;16"):
+        kinds = {"I": np.int32, "F": np.float32, "I;16": np.uint16}
+        image = Image.fromarray((values[..., 0] * (200 if mode != "F" else 1)).astype(kinds[mode]))
+    else:
+        image = Image.fromarray(values if mode in ("RGBA", "LA") else values[..., :3]).convert(mode)
+    whole = module.from_pillow(image, 20, 30)
+    monkeypatch.setattr(module, "STRIP", 150)
+    np.testing.assert_array_equal(module.from_pillow(image, 20, 30), whole)
+
+
+def test_strips_of_gray_values_out_of_range(monkeypatch):
+    monkeypatch.setattr(module, "STRIP", 8)
+    values = np.zeros((8, 8), np.float32)
+    for bad in (np.nan, -1, 256):
+        values[5, 3] = bad
+        with pytest.raises(ValueError, match="its gray values range from"):
+            module.from_pillow(Image.fromarray(values), 4, 4)
+    values[5, 3] = 0.5
+    assert module.from_pillow(Image.fromarray(values), 8, 8).max() == 128  # all strips have the range of the image
+
+
+def test_threads_share_a_budget_of_pixels(tmp_path, monkeypatch):
+    budget, most, real = module.PixelBudget(250), [], module.from_pillow
+
+    def counting(*args):
+        most.append(budget.held)
+        return real(*args)
+
+    monkeypatch.setattr(module, "BUDGET", budget)
+    monkeypatch.setattr(module, "from_pillow", counting)
+    paths = [saved(tmp_path / f"{k}.png", Image.fromarray(QUARTERS)) for k in range(20)]  # 64 pixels: three at a time
+    large = [saved(tmp_path / f"large {k}.png", Image.fromarray(QUARTERS.repeat(4, 0))) for k in range(4)]  # 256 pixels
+    order = [path for k in range(4) for path in (large[k], *paths[5 * k : 5 * k + 5])]
+    out = np.zeros((24, 3, 8, 8), np.uint8)
+    assert decode_all(order, 8, out, workers=8) == []
+    assert len(most) == 24
+    assert {held for held in most if held > 192} == {256}  # alone
+    assert budget.held == 0
+    (tmp_path / "cut.png").write_bytes(paths[0].read_bytes()[:-30])
+    with pytest.raises(UnreadableImage):
+        decode(tmp_path / "cut.png", 8)
+    assert budget.held == 0
+
+
+def test_a_progressive_jpeg_counts_in_full(tmp_path, monkeypatch):
+    held = []
+    budget = module.PixelBudget(10**6)
+    monkeypatch.setattr(module, "BUDGET", budget)
+    monkeypatch.setattr(module, "_turn", lambda _: held.append(budget.held))
+    image = Image.new("RGB", (640, 480))
+    for progressive in (False, True):
+        decode(saved(tmp_path / "a.jpg", image, progressive=progressive), 16)
+    assert held == [160 * 120, 640 * 480]  # at most a quarter of the size is decoded, and four times the result
+
+
+@pytest.mark.parametrize(
+    ("brand", "words"),
+    [(b"heic", "HEIC needs pillow-heif; run: pip install 'tagspread\\[heif\\]'"), (b"qt  ", "known")],
+)
+def test_a_missing_decoder_is_named(tmp_path, monkeypatch, brand, words):
+    """Phones write HEIC files, some programs with the suffix of a JPEG."""
+    monkeypatch.setattr("tagspread.data.images.formats.HAS_HEIF", False)
+    formats.decodable_suffixes.cache_clear()
+    try:
+        (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x18ftyp" + brand + b"\0\0\0\0mif1heic")
+        with pytest.raises(UnreadableImage, match=words):
+            decode(tmp_path / "a.jpg", 8)
+    finally:
+        formats.decodable_suffixes.cache_clear()
+
+
+@pytest.mark.parametrize("kind", ["gif", "webp", "png"])
+def test_animations_give_their_first_frame(tmp_path, kind):
+    frames = [Image.new("RGB", (8, 8), color) for color in ("red", "blue", "green")]
+    options = {"lossless": True} if kind == "webp" else {}
+    path = saved(tmp_path / f"moving.{kind}", frames[0], save_all=True, append_images=frames[1:], **options)
+    assert (decode(path, 8).transpose(1, 2, 0) == (255, 0, 0)).all()
+
+
+@pytest.mark.skipif(not formats.HAS_HEIF, reason="needs pillow-heif: pip install 'tagspread[heif]'")
+def test_heic(tmp_path):
+    path = saved(tmp_path / "a.heic", Image.fromarray(QUARTERS.repeat(8, 0).repeat(8, 1)), quality=100)
+    assert np.abs(rows_columns(path, 8)[::7, ::7].astype(int) - QUARTERS[::7, ::7]).max() < 5  # the corners
+    assert find_images(tmp_path) == [path]
+
+
+@pytest.mark.skipif(".avif" not in formats.decodable_suffixes(), reason="needs a Pillow with AVIF")
+def test_avif(tmp_path):
+    path = saved(tmp_path / "a.avif", Image.fromarray(QUARTERS.repeat(8, 0).repeat(8, 1)), quality=100)
+    assert np.abs(rows_columns(path, 8)[::7, ::7].astype(int) - QUARTERS[::7, ::7]).max() < 5  # the corners
+    assert find_images(tmp_path) == [path]

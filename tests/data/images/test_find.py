@@ -1,6 +1,14 @@
+import contextlib
+import errno
+import os
+import tracemalloc
+from pathlib import Path
+
 import pytest
 
-from tagspread.data.images.find import SUFFIXES, find_images
+from tagspread.data.images.find import find_images, list_folder
+from tagspread.data.images.formats import decodable_suffixes
+from tagspread.data.images.paths import real_path
 from tagspread.errors import TagspreadError
 
 
@@ -25,9 +33,9 @@ def test_all_images_below_a_folder_sorted(tmp_path):
 
 
 def test_every_suffix(tmp_path):
-    write(tmp_path, *(f"{k}{suffix}" for k, suffix in enumerate(SUFFIXES)))
-    write(tmp_path, *(f"upper {k}{suffix.upper()}" for k, suffix in enumerate(SUFFIXES)))
-    assert len(found(tmp_path)) == 2 * len(SUFFIXES)
+    write(tmp_path, *(f"{k}{suffix}" for k, suffix in enumerate(decodable_suffixes())))
+    write(tmp_path, *(f"upper {k}{suffix.upper()}" for k, suffix in enumerate(decodable_suffixes())))
+    assert len(found(tmp_path)) == 2 * len(decodable_suffixes())
 
 
 def test_hidden_files_and_folders_are_left_out(tmp_path):
@@ -61,14 +69,64 @@ def test_bad_input(tmp_path, name):
         find_images(tmp_path / name)
 
 
-def test_a_hundred_thousand_files(tmp_path, monkeypatch):
-    def walk(top):
-        yield str(top), [f"{k:03}" for k in range(100)], []
-        for k in reversed(range(100)):
-            yield f"{top}/{k:03}", [], [f"{n:04}.{'txt' if n % 10 == 9 else 'jpg'}" for n in reversed(range(1000))]
+def test_what_is_left_out_is_listed(tmp_path, monkeypatch):
+    write(tmp_path, "a.jpg", "raw/b.NEF", "raw/c.nef", "d.svg", "locked/e.jpg", "f.txt", "linked/g.jpg")
+    (tmp_path / "link").symlink_to(tmp_path / "linked")
+    scandir = os.scandir
 
-    monkeypatch.setattr("tagspread.data.images.find.os.walk", walk)
-    images = find_images(tmp_path)
+    def refuses(path):
+        if os.path.basename(path) == "locked":  # noqa: PTH119
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr("tagspread.data.images.find.os.scandir", refuses)
+    listing = list_folder(tmp_path)
+    assert [path.name for path in listing.images] == ["a.jpg", "g.jpg"]
+    assert listing.notes() == [
+        f"1 folder below {tmp_path} cannot be read, so the images in there are missing: locked (permission denied)",
+        f"3 image files below {tmp_path} cannot be decoded here and are left out (2 .nef, 1 .svg: convert them to JPEG "
+        "or PNG)",
+        "1 link to a folder is not followed: link",
+    ]
+    monkeypatch.setattr("tagspread.data.images.find.os.scandir", lambda path: refuses("locked"))
+    with pytest.raises(TagspreadError, match=r"cannot be read \(Permission denied\)"):
+        list_folder(tmp_path)
+
+
+def test_links_that_loop_are_files(tmp_path):
+    (tmp_path / "a.jpg").symlink_to(tmp_path / "b.jpg")
+    (tmp_path / "b.jpg").symlink_to(tmp_path / "a.jpg")
+    (tmp_path / "c.jpg").symlink_to(tmp_path / "nowhere")
+    assert found(tmp_path) == ["a.jpg", "b.jpg", "c.jpg"]  # decoding them gives the reason
+    assert [real_path(path) for path in find_images(tmp_path)]
+
+
+def test_many_files_need_little_memory(tmp_path, monkeypatch):
+    """A path object takes about half a kilobyte; the listing takes the bytes of the names and of their ends."""
+
+    class Entry:
+        def __init__(self, name):
+            self.name = name
+
+        def is_dir(self, *, follow_symlinks=True):
+            return len(self.name) == 3
+
+        def is_symlink(self):
+            return False
+
+    def scandir(path):
+        names = (f"{k:03}" for k in range(100))
+        if len(Path(path).name) == 3:
+            names = (f"{n:04}.{'txt' if n % 10 == 9 else 'jpg'}" for n in reversed(range(1000)))
+        return contextlib.nullcontext(map(Entry, names))
+
+    monkeypatch.setattr("tagspread.data.images.find.os.scandir", scandir)
+    tracemalloc.start()
+    images = find_images(tmp_path / "..")
+    taken, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
     assert len(images) == 90_000
-    assert (images[0], images[-1]) == (tmp_path / "000/0000.jpg", tmp_path / "099/0998.jpg")
-    assert images == sorted(images)
+    assert (images[0], images[-1]) == (tmp_path / ".." / "000/0000.jpg", tmp_path / ".." / "099/0998.jpg")
+    assert images.names == sorted(images.names)
+    assert taken < 30 * len(images)
+    assert most < 60 * len(images)

@@ -98,3 +98,21 @@ def test_no_or_two_files(read, tmp_path):
     (tmp_path / "metadata.jsonl").write_bytes(b'{"file_name": "caf\xe9.jpg"}')
     with pytest.raises(TagspreadError, match="is not in UTF-8"):
         read_table(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.jsonl", '{"image": "a.jpg", "tags": %s}' % ("[" * 100_000 + "]" * 100_000), "line 1 .*nested too deeply"),
+        ("a.jsonl", '{"image": "a.jpg", "tags": %s}' % ("1" * 5000), "line 1 .*too many digits"),
+        ("a.json", "[" * 100_000, "nested too deeply"),
+        ("a.json", '[{"annotations": [], "data": %s}]' % ("1" * 5000), "too many digits"),
+        ("a.json", '[{"annotation_id": 1, "image": "a.jpg", "tags": %s}]' % ("[" * 900 + "]" * 900), "too deeply"),
+        ("a.json", '[{"annotation_id": 1, "image": "a.jpg", "tags": "%s"}]' % ("[" * 100_000), "task 1 .*too deeply"),
+        ("a.csv", "annotation_id,annotator,lead_time,image,tags\n1,1,1,a.jpg,[%s]" % ("1" * 5000), "line 2 .*digits"),
+    ],
+)  # fmt: skip
+def test_what_python_refuses_to_parse(tmp_path, name, text, words):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(TagspreadError, match=words):
+        read_table(tmp_path / name, tmp_path)

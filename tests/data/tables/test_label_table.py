@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tagspread.data.tables.image_names import Paths, PathsWriter
+from tagspread.data.images.paths import Paths, PathsWriter
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
@@ -63,7 +63,7 @@ def test_compact_paths():
     assert paths == meant
     assert meant == paths
     assert paths != meant[:3]
-    assert paths != list(meant)
+    assert paths == list(meant)
     assert list(paths) == list(meant)
     assert (paths[-1], paths[1:], paths[::2], len(paths)) == (meant[-1], meant[1:], meant[::2], 4)
     assert paths.take(np.array([2, 0, 0])) == (meant[2], meant[0], meant[0])

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tagspread.aliases import Progress
-from tagspread.data.check.images import Inventory, check_copies, check_files, take_inventory
+from tagspread.data.check.images import Inventory, check_copies, check_files, check_listing, take_inventory
 from tagspread.data.check.labels import check_labels, class_facts
 from tagspread.data.check.report import CheckReport, Finding, render
 from tagspread.data.tables.label_table import LabelTable
@@ -41,7 +41,7 @@ def check_dataset(
         The findings, the class frequencies and the image counts; ``report.ok`` tells whether training can start.
     """
     inventory = take_inventory(Path(images), labels, test, progress)
-    findings = [*check_files(inventory)]
+    findings = [*check_files(inventory), *check_listing(inventory.listing)]
     if labels is None:
         return CheckReport(tuple(findings), (), inventory.counts)
     facts = class_facts(labels, len(inventory.unlabeled))

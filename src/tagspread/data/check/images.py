@@ -15,7 +15,9 @@ from tagspread.aliases import Progress
 from tagspread.data.check.report import LABELS, TEST, Finding, Place, finding_at
 from tagspread.data.images.decode import Broken, decode_all, shifted
 from tagspread.data.images.duplicates import SIDE, groups, lookalikes, same_bytes, thumbnails
-from tagspread.data.images.find import find_images
+from tagspread.data.images.find import FolderListing, list_folder
+from tagspread.data.images.formats import undecodable_in_words
+from tagspread.data.images.paths import real_path
 from tagspread.data.tables.label_table import LabelTable
 
 AT_ONCE = 2048  # images decoded before they are shrunk to thumbnails: 32 MB
@@ -35,6 +37,7 @@ class Inventory:
     missing: set[int]
     broken: dict[int, Broken]
     thumbs: np.ndarray
+    listing: FolderListing
 
     @property
     def counts(self) -> dict[str, int]:
@@ -71,18 +74,19 @@ def take_inventory(
 ) -> Inventory:
     """List the images that a table names and those in the folder, and decode each once."""
     tables = {name: table for name, table in ((LABELS, labels), (TEST, test)) if table is not None}
-    number: dict[Path, int] = {}  # by resolved path, because one image may have several names
+    number: dict[str, int] = {}  # by resolved path, because one image may have several names
     paths: list[Path] = []
 
     def enter(path: Path) -> int:
-        index = number.setdefault(path.resolve(), len(paths))
+        index = number.setdefault(real_path(path), len(paths))
         if index == len(paths):
             paths.append(path)
         return index
 
     rows = {name: [enter(Path(path)) for path in table.paths] for name, table in tables.items()}
     named = len(paths)
-    in_folder = {enter(path) for path in find_images(folder)}
+    listing = list_folder(folder)
+    in_folder = {enter(path) for path in listing.images}
     missing = {index for index in range(named) if index not in in_folder and not paths[index].exists()}
     thumbs, broken = _decode(paths, missing, progress)
     has_label = {name: table.labeled for name, table in tables.items()}
@@ -90,7 +94,7 @@ def take_inventory(
     if labels is not None:
         unlabeled |= {rows[LABELS][row] for row in np.flatnonzero(~has_label[LABELS]).tolist()}
     unlabeled -= missing | broken.keys()
-    return Inventory(folder, paths, tables, rows, has_label, unlabeled, missing, broken, thumbs)
+    return Inventory(folder, paths, tables, rows, has_label, unlabeled, missing, broken, thumbs, listing)
 
 
 def _decode(paths: list[Path], missing: set[int], progress: Progress | None) -> tuple[np.ndarray, dict[int, Broken]]:
@@ -129,6 +133,23 @@ def check_files(inventory: Inventory) -> Iterator[Finding]:
                     remark = "" if empty else failure.reason
                     places.append(Place(inventory.show(failure.path), row + 1, table=name, remark=remark))
             yield from finding_at(level, kind, f"{what} {whose}", advice, places)
+
+
+def check_listing(listing: FolderListing) -> Iterator[Finding]:
+    """Yield the findings about files and folders that are left out before any image is decoded."""
+
+    def shown(path: Path) -> str:
+        return str(path.relative_to(listing.folder))
+
+    folders = [Place(shown(folder.path), remark=folder.reason) for folder in listing.unreadable]
+    advice = "the images in there are missing; make the folders readable."
+    yield from finding_at("warning", "unreadable_folder", "Folders that cannot be read", advice, folders)
+    files = [Place(shown(path)) for path in listing.undecodable]
+    suffixes = undecodable_in_words(path.suffix.lower() for path in listing.undecodable)
+    what = "Image files that cannot be decoded here"
+    yield from finding_at("warning", "undecodable", what, f"training leaves them out ({suffixes}).", files)
+    links = [Place(shown(path)) for path in listing.links]
+    yield from finding_at("note", "linked_folder", "Links to folders", "they are not followed.", links)
 
 
 class _MeantFiles:

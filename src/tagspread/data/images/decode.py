@@ -3,6 +3,9 @@
 Every image becomes 3 x S x S in RGB: rotated by its EXIF orientation and resized to a square with antialiased
 bilinear interpolation, without keeping the aspect ratio (the test view of the paper). Animations give their first
 frame, and transparent pixels become white.
+
+The threads share a budget of pixels, so that the memory does not depend on their number: an image waits until those
+that are being decoded leave room for it, and one that is larger than the budget is decoded alone.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import os
 import stat
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -22,6 +25,7 @@ import numpy.typing as npt
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from tagspread.aliases import Progress
+from tagspread.data.images.formats import missing_decoder
 from tagspread.errors import TagspreadError
 
 Images: TypeAlias = npt.NDArray[np.uint8]
@@ -29,6 +33,8 @@ AnyPath: TypeAlias = str | os.PathLike[str]
 
 AT_ONCE = 512  # files submitted to the threads together: bounds the memory for any number of files
 DRAFT_FACTOR = 4  # decode a JPEG at 1/2, 1/4 or 1/8 if that leaves this multiple of the size
+PIXELS_AT_ONCE = 2**27  # decoded by all threads together: 4 bytes each, or 8 where a copy in RGB is needed
+STRIP = 2**22  # pixels that are converted together: a conversion needs several times the memory of its result
 DRAWINGS = ("EPS", "WMF")  # drawing programs, not pixels: Pillow would start an interpreter
 
 UPRIGHT = {
@@ -40,6 +46,14 @@ UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+
+
+SWAPPED = frozenset((  # rows become columns
+    Image.Transpose.TRANSPOSE, Image.Transpose.ROTATE_270, Image.Transpose.TRANSVERSE, Image.Transpose.ROTATE_90,
+))  # fmt: skip
+FROM_THE_END = frozenset((  # the first row comes last
+    Image.Transpose.ROTATE_180, Image.Transpose.FLIP_TOP_BOTTOM, Image.Transpose.ROTATE_270, Image.Transpose.TRANSVERSE,
+))  # fmt: skip
 
 
 class UnreadableImage(TagspreadError):  # noqa: N818 - named for what it is, not for being an exception
@@ -131,8 +145,11 @@ def decode_all(
 
 
 def from_pillow(image: Image.Image, height: int, width: int) -> Images:
-    """Convert a Pillow image to a 3 x height x width array of RGB bytes, like :func:`decode`."""
-    resized = _to_rgb(_upright(image)).resize((width, height), Image.Resampling.BILINEAR)
+    """Convert a Pillow image to a 3 x height x width array of RGB bytes, like :func:`decode`.
+
+    Beside the image and its copy in RGB, which is only made where it differs, little memory is needed.
+    """
+    resized = _upright_rgb(image).resize((width, height), Image.Resampling.BILINEAR)
     return np.ascontiguousarray(np.asarray(resized).transpose(2, 0, 1))
 
 
@@ -196,6 +213,37 @@ class _Silence:
 SILENCE = _Silence()  # one per process, like the warning filters
 
 
+class PixelBudget:
+    """Limits the number of pixels that threads hold together.
+
+    >>> budget = PixelBudget(100)
+    >>> with budget.reserve(1000):  # more than the budget: nothing else is held meanwhile
+    ...     budget.held
+    1000
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.held = 0
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def reserve(self, pixels: int) -> Iterator[None]:
+        """Hold a number of pixels; wait until the budget allows it, or until nothing else is held."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.held == 0 or self.held + pixels <= self.most)
+            self.held += pixels
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.held -= pixels
+                self._changed.notify_all()
+
+
+BUDGET = PixelBudget(PIXELS_AT_ONCE)  # one per process, like the memory
+
+
 def _decode(path: AnyPath, size: int) -> Images:
     try:
         status = Path(path).stat()
@@ -207,30 +255,66 @@ def _decode(path: AnyPath, size: int) -> Images:
         with Image.open(path) as opened:
             if opened.format in DRAWINGS:
                 raise UnreadableImage(path, f"{opened.format} is a vector drawing, not a pixel image")
+            whole = opened.width * opened.height
             opened.draft(None, (DRAFT_FACTOR * size, DRAFT_FACTOR * size))
-            opened.load()  # decode all pixels: a truncated file fails here
-            return from_pillow(opened, size, size)
+            # a progressive JPEG is decoded from all its coefficients, also at a fraction of its size
+            pixels = whole if opened.info.get("progressive") else opened.width * opened.height
+            with BUDGET.reserve(pixels):
+                opened.load()  # decode all pixels: a truncated file fails here
+                return from_pillow(opened, size, size)
     except UnreadableImage:
         raise
+    except UnidentifiedImageError as error:
+        raise UnreadableImage(path, _missing_decoder(path) or reason_for(error)) from error
     # for damaged files, the decoders of Pillow raise many types, from SyntaxError to MemoryError
     except Exception as error:
         raise UnreadableImage(path, reason_for(error)) from error
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    """Rotate or mirror an image by its EXIF orientation."""
-    try:
-        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
-        method = UPRIGHT.get(orientation)
-    except Exception:  # an image with damaged metadata counts as upright
+def _upright_rgb(image: Image.Image) -> Image.Image:
+    """Convert any Pillow image to RGB, rotated or mirrored by its EXIF orientation."""
+    turn, top = _turn(image), _brightest(image)
+    if turn is None and image.mode == "RGB" and not image.has_transparency_data:
         return image
-    return image if method is None else image.transpose(method)
+    result = Image.new("RGB", image.size[::-1] if turn in SWAPPED else image.size)
+    for at, strip in _strips(image):
+        rgb = _to_rgb(strip, top)
+        place = image.height - at - strip.height if turn in FROM_THE_END else at
+        turned = rgb if turn is None else rgb.transpose(turn)
+        result.paste(turned, (place, 0) if turn in SWAPPED else (0, place))
+    return result
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
-    """Convert any Pillow mode to RGB; the conversion of Pillow would clip gray values above 255."""
-    if image.mode.startswith("I") or image.mode == "F":
-        return _wide_gray_to_8_bits(image).convert("RGB")
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """Return how an image must be rotated or mirrored by its EXIF orientation."""
+    try:
+        return UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # an image with damaged metadata counts as upright
+        return None
+
+
+def _missing_decoder(path: AnyPath) -> str | None:
+    with contextlib.suppress(OSError), Path(path).open("rb") as opened:
+        return missing_decoder(opened.read(16))
+    return None
+
+
+def _strips(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
+    """Yield the strips of an image from top to bottom, with their first rows."""
+    rows = max(1, STRIP // image.width)
+    for at in range(0, image.height, rows):
+        yield at, image.crop((0, at, image.width, min(at + rows, image.height)))
+
+
+def _to_rgb(image: Image.Image, top: float | None) -> Image.Image:
+    """Convert any Pillow mode to RGB; the conversion of Pillow would clip gray values above 255.
+
+    Args:
+        image: the image, or a strip of it.
+        top: gray value that becomes white, for an image with more than 8 bits per pixel.
+    """
+    if top is not None:
+        return _wide_gray_to_8_bits(image, top).convert("RGB")
     if image.has_transparency_data:
         colored = image.convert("RGBA")
         white = Image.new("RGBA", colored.size, "white")
@@ -238,13 +322,20 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _wide_gray_to_8_bits(image: Image.Image) -> Image.Image:
-    values = np.asarray(image)
-    low, high = values.min(), values.max()
+def _brightest(image: Image.Image) -> float | None:
+    """Return the gray value that becomes white: 65535, or 1 or 255 for floats; None for images with 8 bits."""
+    if not (image.mode.startswith("I") or image.mode == "F"):
+        return None
+    extremes = np.array([(values.min(), values.max()) for values in (np.asarray(strip) for _, strip in _strips(image))])
+    low, high = extremes[:, 0].min(), extremes[:, 1].max()
     top = 65535 if image.mode != "F" else 255
     if not (low >= 0 and high <= top):  # written so that NaN fails too
-        raise ValueError(f"its gray values range from {low} to {high}, not within 0 to {top}")
+        raise ValueError(f"its gray values range from {low:g} to {high:g}, not within 0 to {top}")
+    return 1 if image.mode == "F" and high <= 1 else top
+
+
+def _wide_gray_to_8_bits(image: Image.Image, top: float) -> Image.Image:
+    values = np.asarray(image)
     if image.mode != "F":
         return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
-    scaled = values * 255 if high <= 1 else values
-    return Image.fromarray(np.rint(scaled).astype(np.uint8))
+    return Image.fromarray(np.rint(values * 255 if top == 1 else values).astype(np.uint8))

@@ -24,7 +24,10 @@ def text(cell: Any) -> str:
         return ""
     if isinstance(cell, float | np.floating):
         return "" if np.isnan(cell) else str(int(cell)) if cell.is_integer() else str(cell)
-    return str(cell)
+    try:
+        return str(cell)
+    except ValueError:  # a number of thousands of digits, which Python does not convert
+        return "a number of too many digits"
 
 
 def text_or_list(cell: Any) -> str | list[str]:
@@ -36,3 +39,14 @@ def text_or_list(cell: Any) -> str | list[str]:
     if isinstance(cell, list | tuple | set | frozenset | np.ndarray):
         return [text(tag) for tag in cell]
     return text(cell)
+
+
+def json_flaw(error: ValueError | RecursionError) -> str:
+    """Describe why Python refuses JSON that is valid, for messages.
+
+    >>> json_flaw(RecursionError("maximum recursion depth exceeded"))
+    'its lists or objects are nested too deeply'
+    """
+    if isinstance(error, RecursionError):
+        return "its lists or objects are nested too deeply"
+    return "a number has too many digits" if "digits" in str(error) else str(error)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tagspread.data.tables.cells import text, text_or_list
+from tagspread.data.tables.cells import json_flaw, text, text_or_list
 from tagspread.data.tables.image_names import Source
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.layouts import SAMPLE, collect_labels, find_columns
@@ -61,6 +61,10 @@ def _entries(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     except json.JSONDecodeError as error:
         raise TagspreadError(
             f"{file} line {number} is not valid JSON ({error.msg}, column {error.colno}); correct the line."
+        ) from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or thousands of nested lists
+        raise TagspreadError(
+            f"{file} line {number} cannot be read ({json_flaw(error)}); write the image and its tags."
         ) from None
     except OSError as error:
         raise TagspreadError(f"{file} cannot be read ({error.strerror}).") from None

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
+from tagspread.data.tables.cells import json_flaw
 from tagspread.data.tables.image_names import NameRule, Source, looks_like_image
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.layouts import COLUMN_OPTIONS, TAG_COLUMNS
@@ -65,6 +66,10 @@ def read_json(source: Path, images: Path, options: TableOptions) -> LabelTable:
         raise TagspreadError(
             f"{source} is not valid JSON (line {error.lineno}: {error.msg}); export it again."
         ) from None
+    except (ValueError, RecursionError) as error:
+        raise TagspreadError(f"{source} cannot be read ({json_flaw(error)}); export it again.") from None
+    except OSError as error:
+        raise TagspreadError(f"{source} cannot be read ({error.strerror}).") from None
     if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
         raise TagspreadError(f"{source} is not a list of tasks; a .json file must be a Label Studio export.")
     where = Source(str(source), "task")
@@ -175,10 +180,19 @@ def _choices(value: Any, where: Source, number: int) -> list[str]:
             return _choices(json.loads(value), where, number)
         except json.JSONDecodeError:
             return [value.strip()]  # a tag that begins with a bracket
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, TagspreadError):
+                raise
+            raise TagspreadError(
+                f"{where.at(number)} cannot be read ({json_flaw(error)}); export as JSON again."
+            ) from None
     if isinstance(value, dict) and "choices" in value:
         return _choices(value["choices"], where, number)
     if isinstance(value, list):
-        return [tag for part in value for tag in _choices(part, where, number)]
+        try:
+            return [tag for part in value for tag in _choices(part, where, number)]
+        except RecursionError as error:
+            raise TagspreadError(f"{where.at(number)}: {json_flaw(error)}; export as JSON again.") from None
     raise TagspreadError(f"{where.at(number)} holds {str(value)[:80]!r} instead of choices; export as JSON again.")
 
 

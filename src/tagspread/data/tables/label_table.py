@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tagspread.data.images.paths import Paths
 from tagspread.data.tables.frame import import_pandas, labels_of_frame
-from tagspread.data.tables.image_names import Paths, Source
+from tagspread.data.tables.image_names import Source
 from tagspread.data.tables.layouts import TAG_COLUMNS
 from tagspread.data.tables.options import TableOptions
 from tagspread.errors import TagspreadError, did_you_mean

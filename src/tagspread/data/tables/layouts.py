@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tagspread.data.images.paths import Paths, PathsWriter
 from tagspread.data.tables.cells import VALUES
-from tagspread.data.tables.image_names import NameRule, Paths, PathsWriter, Source, looks_like_image
+from tagspread.data.tables.image_names import NameRule, Source, looks_like_image
 from tagspread.data.tables.options import TableOptions
 from tagspread.errors import Blank, Both, TagspreadError, did_you_mean
 

@@ -1,0 +1,45 @@
+"""``import tagspread`` and ``tagspread --help`` import nothing heavy; lazily imported names are the right objects."""
+
+import subprocess
+import sys
+
+import pytest
+
+import tagspread as ts
+
+HEAVY = ("torch", "torchvision", "timm", "sklearn", "scipy", "pandas", "numpy", "matplotlib", "PIL")
+
+
+def _imported_by(code: str) -> set[str]:
+    """Run code in a new process; return the heavy packages that it imported."""
+    listed = f"{code}\nimport sys\nsys.stderr.write(' '.join(name for name in {HEAVY} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", listed], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    assert _imported_by("import tagspread; dir(tagspread)") == set()
+    assert "torch" in _imported_by("import tagspread; tagspread.METHODS")  # so the empty set above means something
+
+
+@pytest.mark.parametrize("arguments", [[], ["train"], ["predict"]])
+def test_help_imports_nothing_heavy(arguments):
+    help_of = [*arguments, "--help"]
+    code = (
+        f"import sys; sys.argv = ['tagspread', *{help_of}]\nfrom tagspread.cli import app\napp(standalone_mode=False)"
+    )
+    assert _imported_by(code) == set()
+
+
+def test_every_public_name_is_found_and_typed():
+    for name in ts.__all__:
+        assert getattr(ts, name) is not None
+    assert set(dir(ts)) == set(ts.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        ts.trian  # noqa: B018
+
+
+def test_the_function_train_is_not_hidden_by_the_package_of_that_name():
+    code = "import tagspread as ts, tagspread.train.config\nassert callable(ts.train), ts.train"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", "from tagspread import train; assert callable(train)"], check=True)
