@@ -1,7 +1,7 @@
-"""What every test needs: no time asserted, not even by a default, and no instruction that a processor only claims.
+"""Settings for all tests: no deadlines, and only CPU instructions that work.
 
-Virtual machines may announce the tile instructions (AMX) of their processor and not allow them: oneDNN believes it,
-and the first product in bfloat16 ends the process. Nothing here needs them.
+Virtual machines may report the tile instructions (AMX) of their CPU without allowing them. oneDNN then uses them, and
+the first bfloat16 matrix product ends the process. No test needs these instructions.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What tests do to run folders."""
+"""Helpers for tests that change run folders."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from tagspread.run.artifact import file_digest
 
 
 def sign_again(run: Path) -> None:
-    """Let the run's labels.json accept files that a test has changed."""
+    """Update the digests in labels.json after a test has changed files of the run."""
     facts = json.loads((run / "labels.json").read_text())
     facts["sha256"] = {name: file_digest(run / name) for name in facts["sha256"]}
     (run / "labels.json").write_text(json.dumps(facts))

@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md are run: their files are written, registered as it says, and used in a grid."""
+"""Run the examples of CONTRIBUTING.md: write their files, register them as described, and use them in a grid."""
 
 import importlib.util
 import re
@@ -22,7 +22,7 @@ PAGE = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(encoding="ut
 
 @pytest.fixture
 def example(tmp_path, monkeypatch):
-    """Import the file of a section's example, and add its entry to a registry, as the section says."""
+    """Import the file of a section's example and register it as the section describes."""
 
     def load(title, registry):
         section = re.search(rf"^## {title}\n(.*?)^## ", PAGE, re.M | re.S)

@@ -32,7 +32,7 @@ def test_the_command(tmp_path):
 
 @pytest.mark.parametrize("there", ['{"tagspread": "0.1.0"}', "{}"])
 def test_the_runs_do_not_go_into_the_folder_of_another(there, tmp_path):
-    """Neither into a run's, nor among files of somebody else; and not half of them."""
+    """The demo refuses a run folder and a folder with other files, before it trains either run."""
     (tmp_path / "config.json").write_text(there)
     words = "holds another run" if "tagspread" in there else "holds files that do not belong to a run"
     with pytest.raises(TagspreadError, match=words):

@@ -1,4 +1,4 @@
-"""Messages name options as the reader writes them: keywords in Python, options on the command line."""
+"""Error messages show options in the reader's syntax: keywords in Python, options on the command line."""
 
 import json
 import pickle

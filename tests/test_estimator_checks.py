@@ -1,4 +1,4 @@
-"""TagSpreadClassifier under scikit-learn's checks: which it fails, and why (docs/guides/features.md lists them)."""
+"""scikit-learn's estimator checks of TagSpreadClassifier; docs/guides/features.md explains the failing ones."""
 
 import warnings
 from pathlib import Path
@@ -26,7 +26,7 @@ EXPECTED = {
 
 
 class OfClassNumbers(TagSpreadClassifier):
-    """Read a vector of class numbers as "is it the last one?", so that the same checks can run."""
+    """Convert a vector of class numbers to one binary column (is it the last class?), so that the checks can run."""
 
     def fit(self, X, Y, X_unlabeled=None):  # noqa: N803
         y = np.asarray(Y)

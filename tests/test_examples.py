@@ -1,4 +1,4 @@
-"""The examples are run, and show what they say they show."""
+"""Run the scripts in examples/ and check their output."""
 
 import re
 import runpy

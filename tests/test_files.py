@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and locks, which hold between open files: one process can play two."""
+"""Atomic file writes and locks. Locks belong to open files, so one process can act as two."""
 
 import errno
 import json
@@ -267,7 +267,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path):
 
 
 def test_nobody_is_let_in_with_a_file_that_is_gone(tmp_path):
-    """Who waits holds the removed file when it is released; a third may hold the new one by then."""
+    """A waiting process may lock a removed lock file while a third one holds the new file; it must retry."""
     file, order = tmp_path / ".lock", []
     counts = [0]
 

@@ -1,4 +1,4 @@
-"""Files whose names are not UTF-8, as old archives bring them: they are images like any other."""
+"""File names that are not UTF-8, as in old archives: such images are read, trained on and predicted like any other."""
 
 import csv
 import json

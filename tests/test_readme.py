@@ -1,4 +1,4 @@
-"""Every code block of the README and of docs/ is run: a page that lies fails the build.
+"""Run every code block of README.md and docs/, so that outdated documentation fails the build.
 
 A Python block whose first line names a file, such as ``# my_rule.py``, is that file as well. Formulas are left to the
 reader; blocks of text are allowed on the method pages, where tests/methods/test_docs.py looks at them.
@@ -38,7 +38,7 @@ def test_every_block_names_a_language_that_is_run(page):
 
 @every_page
 def test_python_blocks(page, tmp_path, monkeypatch, capsys):
-    """One after the other, in one namespace, as a reader would paste them."""
+    """Run the Python blocks of a page in order, in one namespace."""
     import tagspread
 
     monkeypatch.chdir(tmp_path)
@@ -52,7 +52,7 @@ def test_python_blocks(page, tmp_path, monkeypatch, capsys):
 
 @every_page
 def test_shell_lines(page, tmp_path):
-    """In order, in one folder that is empty but for the page's files."""
+    """Run the shell blocks of a page in order, in a folder that holds only the files of the page."""
     write_files(page, tmp_path)
     for language, text in blocks(page):
         for line in text.splitlines() if language == "sh" else []:

@@ -1,4 +1,4 @@
-"""`tagspread train` as a user runs it: images and a CSV on disk, killed and resumed."""
+"""Run ``tagspread train`` on an image folder and a CSV file; kill and resume it."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""A grid small enough to run in a test: few canvases, few epochs."""
+"""Fixtures for benchmark tests: a grid with few images and epochs."""
 
 import pytest
 
@@ -11,7 +11,7 @@ QUICK = {"warmup_epochs": 1, "epochs": 2, "batch": 32, "score_batch": 256}
 
 
 class Listener(Watcher):
-    """Keeps what it is told."""
+    """A watcher that records its notes."""
 
     def __init__(self):
         super().__init__(quiet=True)
@@ -39,7 +39,7 @@ def ask(tmp_path):
 
 @pytest.fixture
 def stop_at(monkeypatch):
-    """Stop whatever is trained at an epoch, as Ctrl-C does; ``undo`` of monkeypatch ends it."""
+    """Interrupt training at an epoch, as Ctrl-C does, until ``undo`` of monkeypatch."""
 
     def stop(at):
         def step(self, epoch, seen, total):
@@ -53,7 +53,7 @@ def stop_at(monkeypatch):
 
 @pytest.fixture
 def bench(monkeypatch):
-    """Run a request, without figures; return (how many cells failed, what was said)."""
+    """Run a request without charts; return the number of failed cells and the watcher."""
     monkeypatch.setattr(run_module, "write_charts", lambda *_: [])
 
     def run(request):

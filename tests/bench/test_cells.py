@@ -1,4 +1,4 @@
-"""A cell's figures: honest and parity, from the log of its run."""
+"""Metrics of a cell by both protocols (honest and parity), from the log of its run."""
 
 import json
 import math

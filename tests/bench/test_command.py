@@ -1,4 +1,4 @@
-"""`tagspread bench` as a user calls it."""
+"""Run ``tagspread bench``: options, dry run, resuming and errors."""
 
 import json
 import re
@@ -204,7 +204,7 @@ def test_study_of_the_interval_is_eleven_cells_with_its_warm_up(tmp_path):
 
 
 def test_works_without_pandas_matplotlib_and_jinja(tmp_path):
-    """As on a machine that only trains; tables and charts are made elsewhere from what it brings back."""
+    """Without jinja2 and matplotlib, training works, and --tables-only writes tables and charts later."""
     code = (
         "import sys\n"
         "for name in ('pandas', 'matplotlib', 'jinja2'): sys.modules[name] = None\n"

@@ -1,4 +1,4 @@
-"""The data sets of the paper, read from folders laid out as they are distributed."""
+"""Benchmark datasets, read from folders in the layout of their distribution."""
 
 import json
 
@@ -14,7 +14,7 @@ from tagspread.progress import Watcher
 
 @pytest.fixture
 def voc(tmp_path):
-    """A VOC of twelve images, one of them broken."""
+    """A VOC folder with twelve images, one of them broken."""
     root, rng = tmp_path / "VOC2012", np.random.default_rng(0)
     for folder in ("JPEGImages", "ImageSets/Main"):
         (root / folder).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The plan of a grid: order, names, who starts from a shared warm-up, what is refused."""
+"""Planning a grid: order and keys of cells, common warm-ups, refused options."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A grid of heads on a frozen network, as on a machine without a GPU."""
+"""A grid in mode ``head``, on a frozen network."""
 
 import json
 

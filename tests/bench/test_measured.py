@@ -1,4 +1,4 @@
-"""What was measured on VOC: the tables that are kept, and those in the docs, are those of the results."""
+"""Stored VOC results: the tables in benchmarks/ and docs/ agree with them."""
 
 import json
 import re
@@ -18,7 +18,7 @@ KEPT = ROOT / "benchmarks"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """All tables made again, without a look at those that are kept."""
+    """All tables and charts, written again from the stored results only."""
     folder = tmp_path_factory.mktemp("measured")
     for name in ("voc", "voc-head"):
         shutil.copytree(KEPT / name, folder / name, ignore=shutil.ignore_patterns("table.*"))
@@ -42,7 +42,7 @@ def test_kept_figures_have_the_same_words(made, name):
 
 
 def test_kept_cells_are_known_again(monkeypatch):
-    """Resuming a kept grid runs no cell twice: today's keys and versions are those of the records."""
+    """Resuming a stored grid runs no cell twice: keys and versions equal those of the records."""
     for name in ("voc", "voc-head"):
         for line in map(json.loads, (KEPT / name / "results.jsonl").read_text().splitlines()):
             setup, method = line["setup"], line["method"]
@@ -59,14 +59,14 @@ def cells(row):
 
 
 def documented_rows(title, start):
-    """The rows of the docs' table under that title, by how their lines begin."""
+    """Return the rows of the table under a title in the docs, by the beginning of the line."""
     section = (ROOT / "docs" / "benchmarks.md").read_text().partition(title)[2]
     lines = re.split(r"^##", section, flags=re.MULTILINE)[0].splitlines()
     return [cells(line.replace("`", "")) for line in lines if re.match(start, line)]
 
 
 def test_docs_tables_have_the_results_figures(made):
-    """Each row of the docs: last epoch, best on test and the paper's, at two shares; one table per two shares."""
+    """Each row of the docs has last epoch, best on test and published mAP for two shares per table."""
     documented = documented_rows("## The paper's table", r"\| [A-Z]")
     honest, parity = (
         {
@@ -100,7 +100,7 @@ def test_docs_table_of_heads_has_the_results_figures(made):
 
 
 def test_docs_have_the_figures_of_both_presets():
-    """Seed 1 as measured last, and mean and standard deviation of three, of one precision, where there are three."""
+    """Seed 1 is the last measurement; with three seeds of one precision, mean and standard deviation are given."""
     maps, last = {}, {}
     for line in map(json.loads, (KEPT / "voc" / "preset_runs.jsonl").read_text().splitlines()):
         if line["part"] == "val":
@@ -121,7 +121,7 @@ def test_docs_have_the_figures_of_both_presets():
 
 
 def test_figures_measured_anew_are_those_of_the_docs():
-    """What ``benchmarks/headline.py`` found is as asked, and the same as the table of the presets says."""
+    """The results of ``benchmarks/headline.py`` reach their targets and equal those in the preset table."""
     lines = json.loads((KEPT / "voc" / "headline.json").read_text())
     assert all(line["kept"] for line in lines)
     found = {line["what"]: f"{line['mAP']:.2f}" for line in lines}

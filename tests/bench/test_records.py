@@ -1,4 +1,4 @@
-"""Which cell stands where: one in a place, one version of its method in a row."""
+"""Records in tables: one cell per position, one version of a method per row."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def test_an_edited_method_takes_the_place_of_what_it_was(tmp_path):
 @pytest.mark.parametrize(("method", "name"), [("my_rule.py:MyRule", "my_rule.py:MyRule"), ("drml", "DRML")])
 @pytest.mark.parametrize("is_planned", [True, False])
 def test_a_row_is_of_one_version_of_a_method(method, name, is_planned, tmp_path):
-    """Seeds and shares that were run before its file or its settings changed are none of the new row's."""
+    """Cells run before the method's file or settings changed are not part of the new row."""
     plans = Results(tmp_path)
     old = {(p, seed): {"key": f"{p}-{seed}-old", "version": "old"} for p in (0.05, 0.1) for seed in (1, 2)}
     new: Any = {"key": "0.05-1-new", "version": "new", "options": {"keep": 0.5}}  # a preset's, which make no variant
@@ -49,7 +49,7 @@ def test_what_was_asked_for_and_is_done_is_shown():
 
 
 def test_older_records_are_told_apart_by_their_keys(tmp_path):
-    """They do not say their version; where the method was edited, what was run before is none of the row's."""
+    """Older records have no version; cells run before the method was edited are not part of the row."""
     mine, plans = "rule.py", Results(tmp_path)
     plans.plan([cell(mine, 0.05, seed, key=f"s{seed}-old") for seed in (1, 2)])
     records = [done(mine, 0.05, seed, 0.3, key=f"s{seed}-old") for seed in (1, 2)]

@@ -1,4 +1,4 @@
-"""results.jsonl: nothing is lost, whatever happens to the machine."""
+"""results.jsonl: no result is lost by kills, power failures or full disks."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""A grid at work: one warm-up for all, going on, stopping, what fails, ending in time."""
+"""Running a grid: common warm-up, resuming, interrupts, failures, time budget."""
 
 import json
 from dataclasses import replace
@@ -123,7 +123,7 @@ def test_failing_cell_is_written_down_and_the_grid_goes_on(ask, bench, tmp_path,
 
 
 class Clock:
-    """Time that passes only when a cell is run."""
+    """A clock that advances only when a cell is run."""
 
     def __init__(self):
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""Studies: the reliable interval's cells, what labels alone tell, and the images of both."""
+"""Studies: cells of keep_pos and keep_neg, errors of class proportions, and their charts."""
 
 import sys
 

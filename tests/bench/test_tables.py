@@ -1,4 +1,4 @@
-"""Tables: means and spreads, the best, ties, what is missing, what was published."""
+"""Benchmark tables: means and spreads, best entries, ties, missing cells, published values."""
 
 import csv
 import io

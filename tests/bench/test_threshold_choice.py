@@ -1,4 +1,4 @@
-"""Thresholds chosen on held-out labels: by which images, by which figure, and where they stand in the tables."""
+"""Thresholds chosen on held-out labels: images, criterion, and rows in the tables."""
 
 import json
 from dataclasses import replace

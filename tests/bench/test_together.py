@@ -1,4 +1,4 @@
-"""Several processes at one grid: cells are shared, nobody takes a file from under another."""
+"""Several processes run one grid: they share the cells and never delete files that another one needs."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ def keys(out, method):
 
 @pytest.fixture
 def planned(ask, bench):
-    """A grid of three cells, of which none was run."""
+    """A planned grid of three cells, none of them run."""
     request = ask(methods=("asl", "bce", "cap"))
     bench(ask(methods=("asl", "bce", "cap"), budget=0.0))
     assert not (request.out / "results.jsonl").exists()
@@ -35,7 +35,7 @@ def finished(out):
 
 @pytest.fixture
 def beside(planned, monkeypatch):
-    """Run the grid while another process holds a method's cell, and does something when this one waits for it."""
+    """Run the grid while another process holds the lock of a cell, and call a function once this one waits for it."""
     monkeypatch.setattr("tagspread.bench.run.write_charts", lambda *_: [])
 
     def run(method, then):
@@ -65,7 +65,7 @@ def test_a_cell_that_another_process_is_at_is_seen_to_last(planned, beside):
 
 
 def test_what_the_other_process_finished_is_not_run_again(planned, beside):
-    """The other fails, and this one believes it."""
+    """If the other process records a failure, this one does not run the cell again."""
 
     def fail(key):
         done = json.loads((planned.out / "results.jsonl").read_text().splitlines()[0])

@@ -1,4 +1,4 @@
-"""The images of README and docs are small, and the table beside the plot has the numbers that were drawn."""
+"""Images of README and docs are small, and the table next to the plot has the plotted values."""
 
 import runpy
 from pathlib import Path

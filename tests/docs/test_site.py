@@ -1,4 +1,4 @@
-"""The documentation site: built strictly, without anything from elsewhere, and opened in a browser page by page."""
+"""Build the documentation site strictly and offline, and open each page in a browser."""
 
 import functools
 import json
@@ -45,7 +45,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(site):
-    """Every page, by its address within the site."""
+    """Addresses of all pages, relative to the site."""
     found = {page.parent.relative_to(site).as_posix() + "/": page.read_text() for page in site.rglob("index.html")}
     return {"" if address == "./" else address: text for address, text in found.items()}
 
@@ -58,7 +58,7 @@ def test_the_navigation_reaches_every_page(pages):
 
 
 def test_nothing_is_loaded_from_elsewhere(site, pages):
-    """Links may lead out; scripts, styles, fonts and images may not."""
+    """Links may lead to other sites; scripts, styles, fonts and images may not come from them."""
     for address, text in pages.items():
         loaded = re.findall(r'<(?:script|img|iframe|source)\b[^>]*\bsrc="(?:https?:)?//[^"]*', text)
         assert loaded + re.findall(r'<link\b[^>]*href="(?:https?:)?//[^"]*', text) == [], address
@@ -67,7 +67,7 @@ def test_nothing_is_loaded_from_elsewhere(site, pages):
 
 
 def test_formulas_are_formulas(pages):
-    """No LaTeX command is left over, neither within a formula nor beside it."""
+    """All formulas are rendered: no LaTeX command is left in the page."""
     elements = [(address, one) for address, text in pages.items() for one in re.findall(r"<math.*?</math>", text, re.S)]
     assert len(elements) > 100
     assert [(address, one) for address, one in elements if re.search(r"\\[a-zA-Z]", one)] == []
@@ -121,7 +121,7 @@ def server(site):
 
 
 def opened(browser, complaints, **options):
-    """A tab that notes console errors, what the server does not have, and requests that leave this machine."""
+    """A browser tab that records console errors, missing files and requests to other hosts."""
     tab = browser.new_context(**options).new_page()
     tab.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
     tab.on("pageerror", lambda error: complaints.append(str(error)))
@@ -152,7 +152,7 @@ def luminance(tab, selector, part):
 
 
 def test_light_and_dark(browser, server):
-    """The page follows the system, and its button switches."""
+    """The color scheme follows the system, and the button switches it."""
     for scheme, dark in (("light", False), ("dark", True)):
         complaints: list[str] = []
         tab = opened(browser, complaints, color_scheme=scheme)

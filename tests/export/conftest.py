@@ -1,4 +1,4 @@
-"""A folder of images with a run trained on it in a second, and runs of any network that were never trained."""
+"""Fixtures for export tests: an image folder with a quickly trained run, and untrained runs of any network."""
 
 import csv
 import json
@@ -42,7 +42,7 @@ def run(folder, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def untrained(tmp_path_factory):
-    """Return a function that writes a finished run of a network as it is before training."""
+    """Return a function that writes a finished run of an untrained network."""
 
     def make(backbone="small", head="linear", method="cap", size=32, classes=("a", "b", "c"), **facts):
         torch.manual_seed(0)  # so that the same network comes every time
@@ -63,11 +63,11 @@ def untrained(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def graph(untrained):
-    """The ONNX file of the plainest of them: writing one takes seconds."""
+    """The ONNX graph of a small untrained run, exported once because it takes seconds."""
     return exporting._graph(ts.load(untrained(), device="cpu"))
 
 
 @pytest.fixture
 def ready(monkeypatch, graph):
-    """Have that graph written for whatever is exported."""
+    """Replace every export by that graph."""
     monkeypatch.setattr(exporting, "_graph", lambda tagger: graph)

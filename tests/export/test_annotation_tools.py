@@ -1,4 +1,4 @@
-"""What other programs are given."""
+"""Export of pseudo-labels to Label Studio and FiftyOne."""
 
 from xml.etree import ElementTree
 

@@ -1,4 +1,4 @@
-"""`tagspread export` as a user runs it."""
+"""Run ``tagspread export``: options, formats and errors."""
 
 import pytest
 from typer.testing import CliRunner

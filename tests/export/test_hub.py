@@ -1,4 +1,4 @@
-"""Folders to hand on, and what their card says."""
+"""Export of model-hub folders and their model cards."""
 
 import json
 import re

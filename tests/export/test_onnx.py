@@ -1,4 +1,4 @@
-"""ONNX files, read by ONNX Runtime, which knows nothing of PyTorch."""
+"""ONNX export, compared with ONNX Runtime."""
 
 import json
 import subprocess
@@ -139,7 +139,7 @@ def test_without_the_extra(untrained, tmp_path, monkeypatch, missing):
 
 
 def edited(graph, change):
-    """Return a graph whose calibration was changed after it had been written."""
+    """Return an ONNX graph whose calibration was changed after export."""
     model = onnx.load_from_string(graph)
     (found,) = [one for one in model.graph.initializer if one.name.endswith("intercept")]
     found.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(found) + np.float32(change), found.name))

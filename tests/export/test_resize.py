@@ -17,7 +17,7 @@ def ours(image, height, width):
 
 
 def rows_first(image, height, width):
-    """Pillow in two steps, so that every version of it begins with the rows."""
+    """Resize with Pillow in two steps, rows first, independent of Pillow's version."""
     return np.asarray(
         Image.fromarray(image).resize((width, image.shape[0]), BILINEAR).resize((width, height), BILINEAR)
     )

@@ -1,4 +1,4 @@
-"""A tiny folder of images, a short training, and what the taggers of two runs answer."""
+"""Fixtures for fault tests: a small image folder, short trainings, and the predictions of two known runs."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def folder(tmp_path_factory, drawn):
 
 
 class Trainings:
-    """Trains into any folder, as the old run or as the new one, and tells them apart by what they answer."""
+    """Trains the old or the new run in any folder, and identifies a run by its predictions."""
 
     def __init__(self, folder, images, top):
         self.folder, self.images, self.top = folder, images, top
@@ -52,7 +52,7 @@ class Trainings:
         self.answers[name] = self.answer(run)
 
     def who(self, run):
-        """Return which run answers from a folder; None if none does, and fail if it is a mixture."""
+        """Return the name of the run that gives a folder's predictions; None without a complete run; fail for a mixture."""
         try:
             found = self.answer(run)
         except ts.TagspreadError:
@@ -64,7 +64,7 @@ class Trainings:
 
 @pytest.fixture(scope="session")
 def trainings(folder, drawn, tmp_path_factory):
-    """The trainings, with a whole ``old`` run (seed 1) and a whole ``new`` one (seed 2) to copy from."""
+    """The trainings, with a finished ``old`` run (seed 1) and a finished ``new`` run (seed 2) to copy."""
     top = tmp_path_factory.mktemp("known")
     known = Trainings(folder, drawn.images, top)
     for seed, name in enumerate(("old", "new"), start=1):

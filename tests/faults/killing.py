@@ -75,7 +75,7 @@ def _in_child(job: Callable[[], object], folder: Path, at: int | None) -> int | 
 
 
 def _run(job: Callable[[], object], counter: Counter, writing: int) -> NoReturn:
-    """Do the work of the child, which must not come back into the test."""
+    """Run the job in the child process and exit, so that the child never returns into the test."""
     try:
         counter.start()
         job()

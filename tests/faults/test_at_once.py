@@ -1,4 +1,4 @@
-"""Two processes at one run or one file: one is refused by a sentence that names the other, and nothing is lost."""
+"""Two processes use the same run or file: one gets an error that names the other process, and nothing is lost."""
 
 import shutil
 from typing import Any
@@ -21,7 +21,7 @@ WAYS: dict[str, dict[str, Any]] = {"train": {}, "overwrite": {"overwrite": True}
 
 @pytest.fixture
 def begin(trainings, tmp_path):
-    """Return a function that makes a folder in which a way of training is possible: nothing, a run, a part of one."""
+    """Return a function that creates the folder of a training: empty, with a run, or with an interrupted run."""
 
     def make(way):
         run = tmp_path / "work" / "run"
@@ -55,7 +55,7 @@ def test_one_trains(first, second, begin, trainings):
 
 @pytest.mark.parametrize("second", WAYS)
 def test_one_reads_its_images(second, begin, trainings):
-    """The folder is locked before anything that takes long."""
+    """The folder is locked before any long computation."""
     run = begin("overwrite")
     with paused_child(lambda: trainings.train(run, 2, overwrite=True), api, "dataset_from_folder") as pid:
         assert trainings.who(run) == "old"
@@ -96,7 +96,7 @@ def test_one_file(first, second, trainings, folder, tmp_path):
 
 
 def test_a_file_that_another_process_has_just_written_is_kept(trainings, folder, tmp_path, monkeypatch):
-    """Both began while the file was not there; who comes second has no leave to replace it."""
+    """Both started before the file existed; the second one must not replace it."""
     shutil.copytree(trainings.top / "old", tmp_path / "run")
     usual = tagger.load
 

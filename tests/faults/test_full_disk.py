@@ -1,4 +1,4 @@
-"""``--overwrite`` on a disk without room: the old run answers as before, and its folder is as it was."""
+"""``--overwrite`` on a full disk: the old run and its folder stay unchanged."""
 
 import errno
 import os
@@ -27,7 +27,7 @@ def run(trainings, tmp_path):
 
 @pytest.fixture
 def no_links(monkeypatch):
-    """Some drives know no second names."""
+    """Simulate a file system without hard links."""
 
     def refuse(*_, **__):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))

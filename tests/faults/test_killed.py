@@ -1,6 +1,6 @@
-"""Commands killed at every file operation: the old result is whole or the new one is, and the command works again.
+"""Kill commands at every file operation: the old or the new result is complete, and the command works again.
 
-By default a few points of each command are tried, with TAGSPREAD_SOAK=1 all of them.
+By default, a few points of each command are tested; with TAGSPREAD_SOAK=1, all of them.
 """
 
 import csv
@@ -54,7 +54,7 @@ def tell(record_property, name, total, tried):
 
 @pytest.fixture
 def killed(tmp_path, record_property):
-    """Return a function that kills a job at its points; between them the folder is put back as ``start`` makes it."""
+    """Return a function that kills a job at each tested point, starting from the folder that ``start`` creates."""
 
     def run(name, start, job, check):
         top = tmp_path / "work"
@@ -83,7 +83,7 @@ def killed(tmp_path, record_property):
 
 
 def train_again(trainings, out, **more):
-    """Give the same command again or, where a started run refuses that and says so, resume it."""
+    """Run the same command again; if a started run refuses it and recommends resuming, resume the run."""
     try:
         return trainings.train(out, 2, **more)
     except ts.TagspreadError as error:
@@ -102,7 +102,7 @@ def test_train(killed, trainings):
 
 
 def check_overwritten(trainings, run):
-    """One of both runs is whole, and a run that does not answer says where the old one is."""
+    """Check that one of the two runs is complete; an incomplete run must name the folder of the old one."""
     found = trainings.who(run)
     if found is None:
         assert trainings.who(run / "previous") == "old"
@@ -127,7 +127,7 @@ def test_overwrite(killed, trainings):
 
 
 def test_overwrite_with_a_head(killed, trainings):
-    """The head is fitted, and the model without the unlabeled images is kept, before the first checkpoint."""
+    """The head is fitted and the labeled-only model is saved before the first checkpoint."""
     how = {"mode": "head"}
 
     def check(top):
@@ -148,7 +148,7 @@ def test_overwrite_with_a_head(killed, trainings):
 
 
 def test_an_overwrite_that_was_killed_is_resumed(killed, trainings):
-    """Resuming goes on with the new run where there is one, and never takes what is left of the old one for it."""
+    """Resuming continues the new run if it has started, and never mistakes the remains of the old run for it."""
 
     def check(top):
         run = top / "run"
@@ -195,11 +195,11 @@ def _has_an_epoch(trainings, top, at):
 
 @dataclass
 class Writing:
-    """A command that writes files beside a run, or into it: its words, and the files."""
+    """A command that writes files, with its arguments and the names of the files."""
 
-    words: Callable[[Path, Path], list[object]]  # of the folder of images and the folder that is worked in
+    words: Callable[[Path, Path], list[object]]  # arguments, given the image folder and the working folder
     files: tuple[str, ...]
-    asks: bool = True  # before it replaces a file
+    asks: bool = True  # whether it needs --overwrite to replace a file
 
 
 WRITING = {
@@ -248,7 +248,7 @@ def call(words):
 
 @pytest.fixture
 def quick_onnx(monkeypatch):
-    """The graph is not what is tested: translating and comparing it take seconds."""
+    """Skip exporting and comparing the graph, which take seconds and are tested elsewhere."""
     monkeypatch.setattr(exporting, "_graph", lambda tagger: b"graph" * 1000)
     monkeypatch.setattr(exporting, "compare", lambda *_: Compared("no images", 0.0, 0.0))
 

@@ -32,7 +32,7 @@ import tagspread as ts
 
 @dataclass(frozen=True)
 class MyRule(ts.Method):
-    """Above the middle of the class's scores it is there."""
+    """Label a class as present above the median of its scores."""
 
     summary = "the upper half"
     share: float = 0.5

@@ -1,4 +1,4 @@
-"""A folder of images as a user has it, and a run trained on it in a second."""
+"""Fixtures for prediction tests: an image folder with label tables, and a quickly trained run."""
 
 import csv
 from typing import Any

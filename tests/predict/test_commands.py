@@ -1,4 +1,4 @@
-"""`tagspread predict`, `evaluate` and `thresholds` as a user runs them."""
+"""Run ``tagspread predict``, ``evaluate`` and ``thresholds`` as commands."""
 
 import csv
 import json

@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 def answers(dataset):
-    """Logits that know something of the truth, one row per item of the store."""
+    """Logits that correlate with the true labels, one row per item of the store."""
     logits = RNG.normal(size=dataset.y.shape) + 2 * (dataset.y == 1)
     return logits, lambda rows: torch.from_numpy(logits[rows])
 

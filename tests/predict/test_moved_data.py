@@ -1,4 +1,4 @@
-"""A run knows its own images: its tables of labels may be deleted, and its folder of images moved."""
+"""Runs record their images: label tables may be deleted and the image folder moved."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ def tagspread(*arguments: Any) -> str:
 
 @pytest.fixture
 def mine(folder: Path, tmp_path: Path) -> Path:
-    """A folder of images with its tables that may be deleted and moved."""
+    """A copy of the image folder and its label tables, which a test may delete or move."""
     return shutil.copytree(folder, tmp_path / "mine")
 
 
@@ -110,7 +110,7 @@ def resume(run: Path, *images: Path) -> str:
 
 
 def test_resumed_without_tables_in_a_folder_that_was_moved(mine, folder, settings, tmp_path, monkeypatch):
-    """Bit for bit what the uninterrupted run gives; new images in the folder and new labels make no difference."""
+    """The result equals that of the uninterrupted run bit for bit, also with new images and labels in the folder."""
     whole = ts.train(folder, folder / "labels.csv", tmp_path / "whole", **settings).path
     run = tmp_path / "run"
     if settings.get("mode") == "head":
@@ -226,7 +226,7 @@ def test_resume_takes_the_recorded_labels_in_python_too(begun, mine, tmp_path):
 
 
 def test_what_is_in_the_split(mine, folder, drawn, tmp_path):
-    """Each image in its part, the broken one too, with its labels where these are known."""
+    """split.csv has the part and labels of each image, also of the broken one."""
     run = ts.train(mine, mine / "labels.csv", tmp_path / "run", test_labels=mine / "test.csv", method="dicap", **BRIEF)
     split = read_split(run.path)
     assert sorted(split.names) == sorted(path.name for path in folder.glob("*.png"))

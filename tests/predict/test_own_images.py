@@ -1,4 +1,4 @@
-"""What a run knows of its own images: which it was trained on, and which it kept to test on."""
+"""Runs record which images they were trained on and which they held out for testing."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ BRIEF = QUICK | {"warmup_epochs": 1, "epochs": 1}
 
 @pytest.fixture(scope="module")
 def shared(folder, tmp_path_factory):
-    """A run that put 12 of its 60 labeled images aside."""
+    """A run that set 12 of its 60 labeled images aside for testing."""
     out = tmp_path_factory.mktemp("runs") / "shared"
     return ts.train(folder, folder / "labels.csv", out, test_share=0.2, **BRIEF)
 

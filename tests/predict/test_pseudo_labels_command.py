@@ -1,4 +1,4 @@
-"""The whole way round as a person goes it: train, hand out, correct, take back, train again."""
+"""The whole review cycle: train, export pseudo-labels, correct them, read the corrections, train again."""
 
 import csv
 import json
@@ -60,7 +60,7 @@ def pseudo_labels(*arguments):
 
 
 def corrected_by_a_person(tasks, drawn):
-    """Return what Label Studio exports after somebody annotated every second task correctly."""
+    """Return Label Studio's export after every second task was annotated correctly."""
     done = []
     for number, task in enumerate(tasks):
         truth = tags_of(drawn.y[int(task["data"]["file_name"][-6:-4])])
@@ -165,7 +165,7 @@ def test_what_is_there_is_replaced_only_if_that_is_wanted(run, folder, tmp_path)
 
 
 def test_a_tag_that_the_run_never_had_is_unknown_in_its_own_images(run, folder, tmp_path):
-    """Its table lists all tags of an image, of those that there were."""
+    """The corrected table lists all tags of an image that are classes of the run."""
     export, both = tmp_path / "corrected.json", tmp_path / "both.csv"
     ticked = {"type": "choices", "from_name": "tags", "value": {"choices": ["3", "hat"]}}
     export.write_text(json.dumps([{"data": {"file_name": "20.png"}, "annotations": [{"result": [ticked]}]}]))
@@ -185,7 +185,7 @@ def test_a_run_from_python_says_where_to_merge(tmp_path, drawn):
 
 
 def test_the_train_command_answers_the_question(folder, tmp_path, monkeypatch):
-    """And a run that was started with --keep-better is resumed with it."""
+    """A run started with --keep-better is also resumed with it."""
     settings = "--backbone small --weights none --image-size 24 --batch 16 --preset paper --warmup-epochs 1 --epochs 1"
     start = ["train", str(folder), "--labels", str(folder / "labels.csv"), "--out", str(tmp_path / "run"), "--quiet"]
     invoke = CliRunner().invoke

@@ -1,4 +1,4 @@
-"""A run whose tags and file names look like markup, trained in a second; and pages about it."""
+"""Fixtures for report tests: a quickly trained run whose tags and file names look like markup, and its report."""
 
 import csv
 import shutil
@@ -60,11 +60,11 @@ def run(folder, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def page(run, tmp_path_factory):
-    """The whole page, with images."""
+    """The complete report, with images."""
     return write_report(run, tmp_path_factory.mktemp("pages") / "page.html", device="cpu").path
 
 
 @pytest.fixture
 def copied(run, tmp_path):
-    """A run that may be damaged."""
+    """A copy of the run that a test may change."""
     return shutil.copytree(run, tmp_path / "copied")

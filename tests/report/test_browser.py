@@ -1,4 +1,4 @@
-"""The page in a real browser: opened, sorted, switched; on a phone and on a desk, by day and by night."""
+"""Open the report in a browser: sorting, choosing a tag, print; desktop and phone, light and dark."""
 
 import itertools
 
@@ -17,7 +17,7 @@ def browser():
 
 @pytest.fixture(params=[(DESK, "light"), (DESK, "dark"), (PHONE, "light"), (PHONE, "dark")], ids=str)
 def tab(browser, page, request):
-    """The page, open; nothing may go to a network or complain."""
+    """The opened report; it must not send requests or log errors."""
     size, scheme = request.param
     context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
     complaints, asked = [], []
@@ -112,7 +112,7 @@ LUMINANCE = """one => {
 
 
 def test_text_stands_out_from_its_background(tab):
-    """4.5 to 1 is what the Web Content Accessibility Guidelines ask of text."""
+    """The Web Content Accessibility Guidelines require a contrast of at least 4.5 to 1 for text."""
     for selector in ("h1", ".byline", ".finding", ".tile span", ".box li", "figcaption", ".number", "td", ".name a",
                      ".verdict b", "thead button", "select", "summary"):  # fmt: skip
         found = tab.locator(selector).first

@@ -36,7 +36,7 @@ def test_test_images_come_first(run, folder):
 
 @pytest.mark.parametrize(("settings", "part"), [({"test_share": 0.3}, "test"), ({"selection": "held_out"}, "held_out")])
 def test_parts_are_those_of_training(folder, tmp_path, settings, part):
-    """Were a single image in another part, the metrics would differ; one labeled image is broken."""
+    """The metrics equal those of training, so each image is in the same part; one labeled image is broken."""
     quick = QUICK | {"warmup_epochs": 2, "epochs": 1}
     run = ts.train(folder, folder / "labels.csv", tmp_path / "run", **quick, **settings)
     summary: Any = summarize_run(run.path)
@@ -80,7 +80,7 @@ def test_data_from_python_cannot_be_found(tmp_path):
 
 
 def test_lost_tables_and_moved_images(folder, tmp_path):
-    """The tables are not needed; images that were moved are named, and found again with images=DIR."""
+    """The label tables are not needed; moved images are reported, and found again with images=DIR."""
     mine = shutil.copytree(folder, tmp_path / "mine")
     quick = QUICK | {"warmup_epochs": 1, "epochs": 1}
     run = ts.train(mine, mine / "labels.csv", tmp_path / "run", test_labels=mine / "test.csv", **quick).path

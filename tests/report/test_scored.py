@@ -57,7 +57,7 @@ def test_thumbnails_are_upright(tmp_path):
 
 @pytest.fixture
 def scored(tmp_path):
-    """Twelve images of noise and three tags."""
+    """Twelve noise images with three tags."""
     random = np.random.default_rng(0)
     paths = [tmp_path / f"{i}.png" for i in range(12)]
     for path in paths:

@@ -1,4 +1,4 @@
-"""The run of ``tests/predict``, which these tests read as well."""
+"""Fixtures of ``tests/predict``, used here as well."""
 
 from tests.predict.conftest import drawn, folder, run, tagger
 

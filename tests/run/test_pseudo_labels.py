@@ -1,4 +1,4 @@
-"""The pseudo-labels against a checkpoint's own tensors, and what happens to one that was changed."""
+"""Compare pseudo_labels.csv with the tensors of the checkpoint, and refuse a changed file."""
 
 import csv
 import json
@@ -15,7 +15,7 @@ from tagspread.run.pseudo_labels import Entry, PseudoLabeledImage, pseudo_label_
 
 @pytest.fixture
 def run(tmp_path):
-    """The folder of a run, with a pseudo-label file of lines that a test gives."""
+    """Create a run folder with the given lines of pseudo_labels.csv."""
     folder = RunFolder(tmp_path)
     folder.write_json("config.json", {"tagspread": "test"})
 

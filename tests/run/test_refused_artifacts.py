@@ -1,4 +1,4 @@
-"""A run that is not as training left it: every command that uses one refuses it in one sentence and changes nothing."""
+"""Damaged or changed runs: every command refuses them with one message and changes nothing."""
 
 import json
 import re
