@@ -1,9 +1,10 @@
-"""The core against the obvious way: ratios measured in one run (``make bench-core``).
+"""Speed and memory of ``cat_targets`` and ``mean_average_precision`` compared with NumPy and scikit-learn.
 
     python benchmarks/core.py            on the CPU, and on the GPU if there is one
     python benchmarks/core.py --rows N   the larger of the two sizes (default 1,000,000)
 
-Peak extra memory is what the operating system says of a process of its own.
+Run by ``make bench-core``. All ratios are measured in one run. Peak extra memory is the resident memory of a separate
+process, as reported by the operating system.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def seconds(work: Callable[[], object], repeats: int = 5) -> float:
 
 
 def two_full_sorts(scores: np.ndarray, positives: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort everything down and up, look up the border scores, compare: the usual way."""
+    """Baseline: sort all scores in both directions, look up the thresholds, and compare."""
     rows, classes = scores.shape
     share = positives / LABELED
     falling, rising = -np.sort(-scores, axis=0), np.sort(scores, axis=0)
@@ -57,8 +58,8 @@ def resident_bytes() -> int:
 def peak_extra_memory(rows: int) -> float:
     """Return the peak memory of cat_targets beyond its input, as a multiple of the score matrix.
 
-    A thread looks every half millisecond, the call is repeated so that no peak is missed, and the libraries'
-    own buffers are there before the first look.
+    A thread samples the memory every half millisecond. The call is repeated so that no peak is missed, and called once
+    before, so that buffers of the libraries do not count.
     """
     scores, positives = dataset(rows)
     ts.cat_targets(scores[:3000], positives, LABELED)
@@ -138,8 +139,8 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
     rows = on_cpu(arguments.rows) + (on_gpu() if torch.cuda.is_available() else [])
-    for work, found, asked in rows:
-        print(f"{work:<45} {found:<58} asked: {asked}")
+    for name, result, target in rows:
+        print(f"{name:<45} {result:<58} target: {target}")
 
 
 if __name__ == "__main__":

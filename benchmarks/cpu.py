@@ -1,9 +1,10 @@
-"""What the layout in memory and the number of images at a time do to a network on a processor.
+"""Effect of memory layout (channels first or last) and batch size on scoring and training speed on a CPU.
 
     python benchmarks/cpu.py [--backbones resnet50 tf_efficientnet_lite2] [--rounds 4]
 
-Scoring and training are measured with channels first and last, scoring with 32 images at a time and with as many as
-``suitable_batch`` says. Settings take turns, the best of each is kept. Weights are random: rates do not depend on them.
+Scoring is measured with a batch of 32 and with the batch size of ``suitable_batch``, training with a batch of 32. The
+settings are measured in turn, and the best rate of each is kept. Weights are random, because rates do not depend on
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LAYOUTS = {"first": torch.contiguous_format, "last": torch.channels_last}
 
 
 class Fixed(torch.nn.Module):
-    """A network without the part that would bring images into its own layout."""
+    """A network without the preparation step, which would change the memory layout of the images."""
 
     def __init__(self, network: TagNet, layout: torch.memory_format) -> None:
         super().__init__()
@@ -50,26 +51,26 @@ def main() -> None:
     parser.add_argument("--backbones", nargs="+", default=["resnet50", "tf_efficientnet_lite2"])
     parser.add_argument("--rounds", type=int, default=4)
     arguments = parser.parse_args()
-    print("| network | channels | score 32 at a time | as many as suit | train 32 |\n|---|---|---|---|---|")
+    print("| network | channels | score, batch 32 | score, suitable batch | train, batch 32 |\n|---|---|---|---|---|")
     for name in arguments.backbones:
         side = default_image_size(name)
         images = torch.randint(0, 256, (IMAGES, 3, side, side), dtype=torch.uint8)
         few = ImageModality(images.shape[1:]).suitable_batch(torch.device("cpu"))
-        networks = {said: Fixed(build_network(name, 20, weights="none"), layout) for said, layout in LAYOUTS.items()}
-        rates = dict.fromkeys(((said, work) for said in LAYOUTS for work in ("many", "few", "train")), 0.0)
+        networks = {order: Fixed(build_network(name, 20, weights="none"), layout) for order, layout in LAYOUTS.items()}
+        rates = dict.fromkeys(((order, work) for order in LAYOUTS for work in ("many", "few", "train")), 0.0)
         for _ in range(arguments.rounds):
-            for (said, work), best in rates.items():
+            for (order, work), best in rates.items():
                 began = time.perf_counter()
                 if work == "train":
-                    train(networks[said], images)
+                    train(networks[order], images)
                 else:
-                    score(networks[said], images, IMAGES if work == "many" else few)
-                rates[said, work] = max(best, IMAGES / (time.perf_counter() - began))
+                    score(networks[order], images, IMAGES if work == "many" else few)
+                rates[order, work] = max(best, IMAGES / (time.perf_counter() - began))
         scoring, training = rates["first", "many"], rates["first", "train"]
-        for said in LAYOUTS:
-            many, some, trained = (rates[said, work] for work in ("many", "few", "train"))
+        for order in LAYOUTS:
+            many, some, trained = (rates[order, work] for work in ("many", "few", "train"))
             ratios = f"{many / scoring:.2f}x | {some / scoring:.2f}x ({few}) | {trained / training:.2f}x"
-            print(f"| {name}, {side} px | {said} | {ratios} |", flush=True)
+            print(f"| {name}, {side} px | {order} | {ratios} |", flush=True)
 
 
 if __name__ == "__main__":

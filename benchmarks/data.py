@@ -1,10 +1,11 @@
-"""Reading labels at full size: seconds, and peak extra memory in a process of its own (Linux).
+"""Time and peak memory of reading large label tables (CSV, COCO) and of listing a large image folder (Linux).
 
     python benchmarks/data.py            a CSV file of 1,000,000 lines, COCO's two indexes, a folder of 100,000 files
     python benchmarks/data.py --rows N   fewer lines
 
-Files are generated in a temporary folder: CSV files of about 40 bytes a line, and COCO indexes with as many pixels as
-the real ones. Numbers of annotations and lengths of outlines are guesses at the real ones' order of magnitude.
+Each file is read in a separate process. The files are generated in a temporary folder: CSV files of about 40 bytes a
+line, and COCO indexes with as many images as the real ones. The number of annotations and the length of their outlines
+have about the order of magnitude of the real ones.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tagspread.data.images.find import find_images
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.read import read_table
 
-COCO = {"train": (82_783, 82_081, 604_907), "val": (40_504, 40_137, 291_875)}  # pixels, annotated, annotations
+COCO = {"train": (82_783, 82_081, 604_907), "val": (40_504, 40_137, 291_875)}  # images, annotated images, annotations
 CATEGORIES = [k for k in range(1, 91) if k not in (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)]
 
 
@@ -36,16 +37,16 @@ def write_csv(file: Path, rows: int, classes: int) -> None:
             opened.write(f"{k // 1000:04}/photo_{k:08}.jpg,{'|'.join(rng.sample(tags, rng.randint(1, 4)))}\n")
 
 
-def write_coco(file: Path, pixels: int, annotated: int, annotations: int) -> None:
+def write_coco(file: Path, count: int, annotated: int, annotations: int) -> None:
     rng = random.Random(0)
-    ids = rng.sample(range(1, 600_000), pixels)
+    ids = rng.sample(range(1, 600_000), count)
     with file.open("w") as opened:
         images = [{"license": 1, "file_name": f"COCO_{k:012}.jpg", "height": 480, "width": 640, "id": k} for k in ids]
         categories = [{"supercategory": "thing", "id": k, "name": f"thing {k}"} for k in CATEGORIES]
         head = json.dumps({"info": {"year": 2014}, "images": images, "licenses": [], "categories": categories})
         opened.write(head[:-1] + ', "annotations": [')
         for k in range(annotations):
-            outline = [round(rng.random() * 640, 2) for _ in range(56)]  # a guess; it makes 590 bytes an annotation
+            outline = [round(rng.random() * 640, 2) for _ in range(56)]  # an estimate, about 590 bytes per annotation
             entry = {"segmentation": [outline], "area": 702.1, "iscrowd": 0, "bbox": [473.07, 395.93, 38.65, 28.67]}
             entry |= {"image_id": ids[k % annotated], "category_id": rng.choice(CATEGORIES), "id": k}
             opened.write((", " if k else "") + json.dumps(entry))
@@ -53,22 +54,22 @@ def write_coco(file: Path, pixels: int, annotated: int, annotations: int) -> Non
 
 
 def memory(line: str) -> int:
-    """Return a line of what the system says of this process, in bytes."""
+    """Return an entry of the memory status of this process, in bytes."""
     status = Path("/proc/self/status").read_text().split(f"{line}:")[1]
     return int(status.split()[0]) * 1024
 
 
 def measure(kind: str, file: str) -> None:
-    """Read one file, in the process that was started for it."""
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again: imports do not count
+    """Read one file and print time and peak memory; run in a separate process."""
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak, so that imports do not count
     before, start = memory("VmRSS"), time.perf_counter()
     table = read_coco(file, "pixels") if kind == "coco" else read_table(file, "pixels")
     took = time.perf_counter() - start
     peak, size = memory("VmHWM") - before, Path(file).stat().st_size
     shape = f"{len(table):,} x {len(table.classes)}"
     print(
-        f"{Path(file).name}: {size / 1e6:.0f} MB, {shape}: {took:.1f} s, peak {peak / 1e6:.0f} MB more, "
-        f"{peak / size:.2f} x the file ({table.y.nbytes / size:.2f} x the matrix alone)"
+        f"{Path(file).name}: {size / 1e6:.0f} MB, {shape}: {took:.1f} s, peak memory {peak / 1e6:.0f} MB, "
+        f"{peak / size:.2f} x the file size (label matrix alone {table.y.nbytes / size:.2f} x)"
     )
 
 
@@ -78,8 +79,8 @@ def walk(folder: Path, files: int) -> None:
             (folder / f"{k // 1000:03}").mkdir(parents=True)
         (folder / f"{k // 1000:03}" / f"{k:06}.jpg").touch()
     start = time.perf_counter()
-    found = len(find_images(folder))
-    print(f"find_images: {found:,} files in {time.perf_counter() - start:.1f} s")
+    count = len(find_images(folder))
+    print(f"find_images: {count:,} files in {time.perf_counter() - start:.1f} s")
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""How much of the bare network's rate `tagspread embed` and `--mode head` reach, measured in one run.
+"""Speed of ``tagspread embed`` and ``--mode head`` relative to the bare network, measured in one run.
 
     python benchmarks/embed.py IMAGES [--backbone tf_efficientnet_lite0] [--weights FILE] [--count 512]
 
-Bare is the network's features of one batch that is already there, again and again, at the same batch size. Rounds
-alternate, and the best of each is taken, as other programs may use the machine.
+``bare`` computes the features of one batch in memory repeatedly, with the same batch size. The measurements alternate,
+and the best rate of each is kept, because other programs may use the machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("images", type=Path)
     parser.add_argument("--backbone", default="tf_efficientnet_lite0")
     parser.add_argument("--weights", default="pretrained")
-    parser.add_argument("--size", type=int, help="side of the images; what suits the network if not given")
+    parser.add_argument("--size", type=int, help="image size; by default that of the network")
     parser.add_argument("--count", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
@@ -47,20 +47,20 @@ def main() -> None:
     store, _ = open_store(files, size, device)
     network = build_network(arguments.backbone, 1, weights=arguments.weights).to(device).eval()
     batch = store.modality.suitable_batch(device)
-    some, rows = store.batch(np.arange(min(batch, len(files)))), np.arange(len(files))
+    images, rows = store.batch(np.arange(min(batch, len(files)))), np.arange(len(files))
 
     @torch.inference_mode()
     def bare() -> None:
-        for _ in range(len(files) // len(some)):
-            network.features(some)
+        for _ in range(len(files) // len(images)):
+            network.features(images)
 
-    how: dict[str, Any] = {"backbone": arguments.backbone, "weights": arguments.weights, "image_size": size}
-    found: dict[str, list[float]] = {"bare": [], "from memory": [], "from files": []}
+    options: dict[str, Any] = {"backbone": arguments.backbone, "weights": arguments.weights, "image_size": size}
+    rates: dict[str, list[float]] = {"bare": [], "from memory": [], "from files": []}
     for _ in range(arguments.rounds):
-        found["bare"].append(rate(bare, len(files) // len(some) * len(some)))
-        found["from memory"].append(rate(lambda: embed(network, store, rows, device), len(files)))
-        found["from files"].append(rate(lambda: embed_images(files, mirror=False, **how), len(files)))
-    best = {name: max(values) for name, values in found.items()}
+        rates["bare"].append(rate(bare, len(files) // len(images) * len(images)))
+        rates["from memory"].append(rate(lambda: embed(network, store, rows, device), len(files)))
+        rates["from files"].append(rate(lambda: embed_images(files, mirror=False, **options), len(files)))
+    best = {name: max(values) for name, values in rates.items()}
     print(f"{arguments.backbone} at {size} pixels, {len(files)} images")
     for name, value in best.items():
         print(f"{name:>12}: {value:8.1f} images/s, {100 * value / best['bare']:5.1f} % of bare")

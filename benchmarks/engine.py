@@ -1,11 +1,11 @@
-"""One epoch of the paper's VOC setting, and what the bare network could do on the same machine, in the same run.
+"""Speed of a training epoch on VOC (paper setting) relative to the bare network, measured in one run.
 
     python benchmarks/engine.py VOCdevkit/VOC2012 resnet50_v1.safetensors [--epochs 4] [--cache DIR]
 
-Prints: seconds of a full semi-supervised epoch (score the unlabeled set, train 2 + 30, evaluate raw and EMA), training
-and scoring rates against the bare network's (same batch, precision and capture, images already on the device), and how
-many images were decoded after the start. With --cache also the training rate when memory may hold a quarter of the
-images only and the rest is streamed from disk.
+Prints the time of a full semi-supervised epoch (score the unlabeled set, train on batches of 2 + 30, evaluate student
+and EMA), training and scoring rates relative to the bare network (same batch size, precision and graph capture, images
+on the device), and the number of images decoded after the start. With --cache, also the training rate when memory may
+hold only a quarter of the images and the rest is streamed from disk.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tagspread.vision.augment import Views
 
 
 def voc_dataset(root: Path, size: int, device: torch.device, share: float = 0.05, seed: int = 1) -> Dataset:
-    """Return VOC as the paper splits it: train (labeled and unlabeled set) and val."""
+    """Return VOC with the paper's split: train (labeled and unlabeled set) and val (test set)."""
     train, val = read_voc(root, "train"), read_voc(root, "val")
     store, broken = open_store([*train.paths, *val.paths], size, device)
     print(store.describe(), "| broken:", len(broken), flush=True)
@@ -61,7 +61,7 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
 
 
 def parts_of_an_epoch(training: Training) -> dict[str, float]:
-    """Time scoring, training and evaluation of one epoch, one after the other."""
+    """Measure the time of scoring, training and evaluation in one epoch."""
     experiment, student = training.experiment, training.student
     dataset, config, device, stage = experiment.dataset, experiment.config, experiment.device, experiment.stages[0]
     student.begin_stage(stage)
@@ -74,8 +74,8 @@ def parts_of_an_epoch(training: Training) -> dict[str, float]:
         student.schedules[0].last_epoch = 0
     rows = dataset.unlabeled[: len(dataset.unlabeled) // 32 * 32].reshape(-1, 32)
     views = Views(config.seed, config.flip, config.cutout, config.operations)
-    shown = partial(training_batches, student.network, dataset.store, views, rows, 0, cutout=True)
-    views_s = seconds(lambda: [None for _ in shown()], device)
+    batches = partial(training_batches, student.network, dataset.store, views, rows, 0, cutout=True)
+    views_s = seconds(lambda: [None for _ in batches()], device)
     images = stage.steps * stage.batch
     return {
         "score_s": score_s,
@@ -89,13 +89,13 @@ def parts_of_an_epoch(training: Training) -> dict[str, float]:
 
 
 def streamed_rate(training: Training, paths: list[Path], cache: Path) -> float:
-    """Return the training rate from disk, with a budget of a quarter of the images."""
+    """Return the training rate with images streamed from disk, with memory for a quarter of them."""
     experiment = training.experiment
     dataset, device, size = experiment.dataset, experiment.device, experiment.config.image_size
     store, _ = open_store(paths, size, device, cache=cache, budget=len(paths) * 3 * size**2 // 4)
     print(store.describe(), flush=True)
     if store.placement != "disk":
-        raise SystemExit(f"the budget did not force the images to disk: {store.placement}")
+        raise SystemExit(f"the images are not on disk: {store.placement}")
     training.experiment = replace(experiment, dataset=replace(dataset, store=store))
     stage = experiment.stages[0]
     labeled = Labeled(torch.from_numpy(dataset.y[dataset.labeled]), dataset.classes)
@@ -106,7 +106,7 @@ def streamed_rate(training: Training, paths: list[Path], cache: Path) -> float:
 
 
 def bare_rates(training: Training) -> dict[str, float]:
-    """Return the rates of the network alone: the same step and the same scoring on one batch that is already there."""
+    """Return the rates of the bare network: the same training step and scoring on one batch in memory."""
     dataset, device, stage = training.experiment.dataset, training.experiment.device, training.experiment.stages[0]
     batch = stage.batch
     images = dataset.store.batch(dataset.unlabeled[:batch])

@@ -1,10 +1,10 @@
-"""The estimator on three small tables against what scikit-learn offers (``docs/benchmarks.md``).
+"""Compare ``TagSpreadClassifier`` with scikit-learn's methods on three small datasets (``docs/benchmarks.md``).
 
     python benchmarks/features.py FOLDER [--seeds 10] [--out table.md]
 
 FOLDER holds ``emotions.npz``, ``scene.npz`` and ``yeast.npz`` with ``X_train, Y_train, X_test, Y_test``. Of the
-training rows a random 5, 10 or 20 % keep their labels, the rest are the unlabeled set; mAP is measured on the test
-rows. All see the same features, standardized on the training rows, labeled or not.
+training rows, a random 5, 10 or 20 % keep their labels, and the others are the unlabeled set. mAP is measured on the
+test rows. All methods use the same features, standardized on all training rows.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ DATA, SHARES = ("emotions", "scene", "yeast"), (0.05, 0.1, 0.2)
 
 
 def logistic_regression(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> np.ndarray:
-    known = y[:, 0] >= 0
-    return per_class(lambda target: LogisticRegression(max_iter=1000).fit(x[known], target[known]), y, test)
+    labeled = y[:, 0] >= 0
+    return per_class(lambda target: LogisticRegression(max_iter=1000).fit(x[labeled], target[labeled]), y, test)
 
 
 def self_training(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> np.ndarray:
     wrapped = MultiOutputClassifier(SelfTrainingClassifier(LogisticRegression(max_iter=1000)))
     learnable = [k for k in range(y.shape[1]) if len(np.unique(y[y[:, k] >= 0, k])) == 2]
     scores = np.zeros((len(test), y.shape[1]))
-    for k, found in zip(learnable, wrapped.fit(x, y[:, learnable]).predict_proba(test), strict=True):
-        scores[:, k] = found[:, 1]
+    for k, probabilities in zip(learnable, wrapped.fit(x, y[:, learnable]).predict_proba(test), strict=True):
+        scores[:, k] = probabilities[:, 1]
     return scores
 
 
@@ -45,12 +45,12 @@ def label_spreading(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> np.ndarra
 
 
 def per_class(fit: Callable[[np.ndarray], object], y: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """Fit each class by itself; one of which no positive or no negative is known gets equal scores."""
+    """Fit each class separately; a class without labeled positives or negatives gets equal scores."""
     scores = np.zeros((len(test), y.shape[1]))
     for k in range(y.shape[1]):
         if len(np.unique(y[y[:, k] >= 0, k])) == 2:
-            found = fit(y[:, k]).predict_proba(test)[:, 1]  # type: ignore[attr-defined]
-            scores[:, k] = np.nan_to_num(found)  # label spreading says NaN of a row that no label reaches
+            positive = fit(y[:, k]).predict_proba(test)[:, 1]  # type: ignore[attr-defined]
+            scores[:, k] = np.nan_to_num(positive)  # label spreading gives NaN for rows that no label reaches
     return scores
 
 
@@ -58,32 +58,32 @@ def estimator(method: str, used: list[bool]) -> Scores:
     def run(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> np.ndarray:
         model = ts.TagSpreadClassifier(method).fit(x, y)
         used.append(model.unlabeled_weight_ > 0)
-        found: np.ndarray = model.decision_function(test)
-        return found
+        scores: np.ndarray = model.decision_function(test)
+        return scores
 
     return run
 
 
 def measure(data: dict[str, np.ndarray], share: float, seeds: int) -> tuple[dict[str, np.ndarray], float]:
-    """Return the mAP of each contestant per seed, and how often the estimator used the unlabeled set."""
+    """Return the mAP of each method per seed, and the share of seeds in which CAP used the unlabeled set."""
     scaler = StandardScaler().fit(data["X_train"])
     x, test = scaler.transform(data["X_train"]), scaler.transform(data["X_test"])
     used: list[bool] = []
-    contestants: dict[str, Scores] = {
+    methods: dict[str, Scores] = {
         "logistic regression": logistic_regression,
         "self-training": self_training,
         "label spreading": label_spreading,
         "tagspread, `bce`": estimator("bce", []),
         "tagspread, `cap`": estimator("cap", used),
     }
-    found: dict[str, list[float]] = {name: [] for name in contestants}
+    maps: dict[str, list[float]] = {name: [] for name in methods}
     for seed in range(seeds):
         labeled = np.random.default_rng(seed).permutation(len(x))[: round(share * len(x))]
         y = np.full(data["Y_train"].shape, -1)
         y[labeled] = data["Y_train"][labeled]
-        for name, scores in contestants.items():
-            found[name].append(100 * ts.mean_average_precision(scores(x, y, test), data["Y_test"]))
-    return {name: np.array(values) for name, values in found.items()}, float(np.mean(used))
+        for name, scores in methods.items():
+            maps[name].append(100 * ts.mean_average_precision(scores(x, y, test), data["Y_test"]))
+    return {name: np.array(values) for name, values in maps.items()}, float(np.mean(used))
 
 
 def main() -> None:
@@ -98,14 +98,14 @@ def main() -> None:
         with np.load(options.folder / f"{name}.npz") as file:
             data = {key: file[key] for key in ("X_train", "Y_train", "X_test", "Y_test")}
         for share in SHARES:
-            found, used = measure(data, share, options.seeds)
+            maps, used = measure(data, share, options.seeds)
             if not lines:
                 lines += [
-                    f"| data, labeled | {' | '.join(found)} | `cap` - `bce` | unlabeled set used |",
+                    f"| data, labeled | {' | '.join(maps)} | `cap` - `bce` | unlabeled set used |",
                     "|---" * 8 + "|",
                 ]
-            gain = found["tagspread, `cap`"] - found["tagspread, `bce`"]
-            cells = [f"{values.mean():.1f} ± {values.std(ddof=1):.1f}" for values in (*found.values(), gain)]
+            gain = maps["tagspread, `cap`"] - maps["tagspread, `bce`"]
+            cells = [f"{values.mean():.1f} ± {values.std(ddof=1):.1f}" for values in (*maps.values(), gain)]
             rows = round(share * len(data["X_train"]))
             lines.append(f"| {name}, {share:.0%} ({rows} rows) | {' | '.join(cells)} | {used:.0%} |")
             print(lines[-1], flush=True)

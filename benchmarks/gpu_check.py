@@ -1,4 +1,4 @@
-"""What only a GPU can show: captured and eager steps agree, a stopped run goes on, what cannot be captured trains.
+"""GPU checks: CUDA graphs and eager steps agree, runs resume, and networks that cannot be captured are trained.
 
 python benchmarks/gpu_check.py
 """
@@ -24,8 +24,8 @@ from tagspread.train.step import Step
 from tagspread.train.trainer import Run, RunOptions, run_training
 
 
-class Curious(torch.nn.Module):
-    """Looks at a value on the way, which a graph cannot record."""
+class ValueDependent(torch.nn.Module):
+    """A network whose control flow depends on values, which a CUDA graph cannot capture."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,13 +37,13 @@ class Curious(torch.nn.Module):
         return out if out.sum().item() > 1e9 else 2 * out
 
 
-class Impatient(Watcher):
-    """Presses Ctrl-C in the middle of the second epoch of the main part."""
+class InterruptingWatcher(Watcher):
+    """Raises SIGINT in the second epoch of the main stage."""
 
     steps = 0
 
     def step(self, epoch: int, seen: int, total: int) -> None:
-        """Count."""
+        """Count the steps, and raise SIGINT at the third one."""
         self.steps += epoch == 6
         if self.steps == 3:
             signal.raise_signal(signal.SIGINT)
@@ -67,7 +67,7 @@ def main() -> None:
         eager = train_digits(Path(folder, "eager"), graphs="off")
         decoder = train_digits(Path(folder, "decoder"), head="ml_decoder", precision="auto")
         with suppress(Interrupted):
-            train_digits(Path(folder, "half"), Impatient(quiet=True))
+            train_digits(Path(folder, "half"), InterruptingWatcher(quiet=True))
         resumed = train_digits(Path(folder, "half"), resume=True)
         print("test mAP captured, eager:", captured.metrics["test"]["mAP"], eager.metrics["test"]["mAP"])
         print(
@@ -76,7 +76,7 @@ def main() -> None:
         for a, b in zip(captured.log[:5], eager.log[:5], strict=True):
             print(f"  epoch {a['epoch']}: loss {a['loss']:.6f} captured, {b['loss']:.6f} eager")
 
-    network = Curious().cuda()
+    network = ValueDependent().cuda()
     optimizer = torch.optim.AdamW(network.parameters())
     step = Step(network, optimizer, lambda z, y, w, _: ts.bce_loss(z, y, w), graphs=True)
     batch = torch.randint(0, 255, (4, 3, 2, 2), dtype=torch.uint8, device="cuda")

@@ -1,11 +1,11 @@
-"""The figures on VOC that the project is known by, measured anew on one GPU, each beside what is asked of it.
+"""Measure the main VOC results on one GPU and compare them with their targets.
 
     python benchmarks/headline.py VOCdevkit/VOC2012 WEIGHTS_DIR
 
-WEIGHTS_DIR holds resnet50_v1.safetensors and tf_efficientnet_lite2.safetensors. First a whole cell of the paper's
-table, warm-up included, by the command that makes the table: CAP at p = 0.05, which is asked to take less than 150 s.
-Then the default preset with both networks: mAP of the last epoch's average on val, seed 1, as ``preset.py --val``
-measures it. --set NAME=VALUE changes settings, to try the script itself. Exit code 1 if a figure falls short.
+WEIGHTS_DIR holds resnet50_v1.safetensors and tf_efficientnet_lite2.safetensors. First, a cell of the paper's table is
+run with its warm-up, as ``tagspread bench`` does: CAP at p = 0.05, which should take less than 150 s. Then the default
+preset is trained with both networks: mAP of the last epoch's EMA network on val, seed 1, as in ``preset.py --val``.
+--set NAME=VALUE changes settings, to test the script. The exit code is 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tagspread.train.config import make_config
 from tagspread.train.trainer import run_training
 
 NETWORKS = ("tf_efficientnet_lite2", "resnet50_v1")
-ASKED = {
+TARGETS = {
     ("tf_efficientnet_lite2", 0.05): 81.5,
     ("tf_efficientnet_lite2", 0.1): 83.1,
     ("resnet50_v1", 0.05): 75.9,
@@ -40,7 +40,7 @@ Line = dict[str, Any]
 
 
 def whole_cell(voc: Path, weights: Path, settings: Line) -> Line:
-    """Run CAP and the warm-up that it starts from, as ``tagspread bench`` does; decoding is not counted."""
+    """Run CAP and its warm-up, as ``tagspread bench`` does; the time does not include decoding."""
     with tempfile.TemporaryDirectory() as folder:
         chosen = {"backbone": NETWORKS[1], "weights": str(weights), "evaluate_every": 4} | settings
         request = Request("voc", Path(folder, "out"), voc, ("cap",), (0.05,), (1,), settings=chosen)
@@ -65,7 +65,7 @@ def default_preset(voc: Path, network: str, weights: Path, device: torch.device,
             began = time.perf_counter()
             run = run_training(dataset, config, Path(folder, "run"), device=device, watcher=Watcher(quiet=True))
             took = time.perf_counter() - began
-        found, asked = round(100 * run.metrics["test"]["mAP"], 2), ASKED.get((network, share))
+        found, asked = round(100 * run.metrics["test"]["mAP"], 2), TARGETS.get((network, share))
         lines.append(
             {"what": f"preset default, {network}, p = {share:g}", "mAP": found, "seconds": round(took, 1),
              "asked": None if asked is None else f"at least {asked}", "kept": asked is None or found >= asked}

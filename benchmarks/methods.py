@@ -1,10 +1,10 @@
-"""What each method's own work costs in an epoch of the paper's VOC setting, measured in one run.
+"""Overhead of each method in an epoch on VOC (paper setting), measured in one run.
 
     python benchmarks/methods.py VOCdevkit/VOC2012 resnet50_v1.safetensors [--methods cap freematch ...]
 
-An epoch here is scoring the unlabeled set and training, without evaluation. A method's own work is what it adds to a
-rule that does nothing (all targets 0): its targets, its per-step targets, and the difference of a training step with
-its loss.
+An epoch is scoring the unlabeled set and training, without evaluation. The overhead is what a method adds to a method
+that does nothing (all targets are 0): its targets, its per-step targets, and the extra time of a training step with its
+loss.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ REPEATS, STEPS = 3, 60
 
 @dataclass(frozen=True)
 class Nothing(Method):
-    """Calls every class absent everywhere: the cheapest rule there is."""
+    """Labels all classes as absent: the method without overhead."""
 
-    summary: ClassVar[str] = "nothing is present"
+    summary: ClassVar[str] = "all targets are 0"
 
     def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
         """Return zeros."""
@@ -44,7 +44,7 @@ class Nothing(Method):
 
 
 def costs(dataset: Dataset, name: str, weights: str, backbone: str, device: torch.device) -> dict[str, float]:
-    """Return the seconds of a method's parts."""
+    """Return the time of each part of a method, in seconds."""
     given: dict[str, Any] = {"backbone": backbone, "weights": weights, "batch": 32, "warmup_epochs": 0, "epochs": 4}
     config = make_config("paper", method=name, **given)
     method = METHODS[name]()
@@ -56,7 +56,7 @@ def costs(dataset: Dataset, name: str, weights: str, backbone: str, device: torc
     student.begin_stage(stage)
     label_unlabeled(training, labeled)
     own: list[float] = []
-    for _ in range(REPEATS):  # the rule alone, on scores that are there
+    for _ in range(REPEATS):  # only the method, on existing scores
         scores, known = pseudo_labels.scores, experiment.score(student.teacher, dataset.labeled)
         apart = SetApart(torch.from_numpy(dataset.y[dataset.apart]), known[: len(dataset.apart)])
         seen = replace(labeled, scores=known, apart=apart if len(dataset.apart) else None)

@@ -3,8 +3,8 @@
     python benchmarks/million.py                       250,000, 500,000 and 1,000,000 rows x 256 features, 100 classes
     python benchmarks/million.py --rows 20000 40000    other sizes
 
-Each size runs in a process of its own, so that its peak memory is its own; 1 % of the rows are labeled. The unlabeled
-set is given its full weight, so that every row takes part whatever cross-validation says of it.
+Each size runs in a separate process, to measure its peak memory; 1 % of the rows are labeled. The unlabeled set has
+full weight, so that all rows are used whatever cross-validation would choose.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FEATURES, CLASSES, LABELED, TEST_ROWS, AT_ONCE = 256, 100, 0.01, 20_000, 50_000
 
 
 def dataset(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return features and labels: each class shifts its rows along a direction of its own."""
+    """Return features and labels: each class shifts the features of its rows in its own direction."""
     rng, fixed = np.random.default_rng(seed), np.random.default_rng(0)
     directions = fixed.normal(size=(CLASSES, FEATURES)).astype(np.float32) / 4
     shares = fixed.uniform(0.02, 0.3, CLASSES)
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[250_000, 500_000, 1_000_000])
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    print("| rows | wall s | CPU s | peak GB (before the fit) | rounds | mAP labeled alone, with the unlabeled set |")
+    print("| rows | wall s | CPU s | peak GB (before the fit) | rounds | mAP labeled only, with unlabeled rows |")
     print("|---|---|---|---|---|---|")
     spawn = multiprocessing.get_context("spawn")
     for rows in options.rows:

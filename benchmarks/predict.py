@@ -1,11 +1,11 @@
-"""How much of the bare network's rate is left when images go in and tags come out.
+"""Speed of ``Tagger.predict`` relative to the bare network, for arrays and for image files.
 
     python benchmarks/predict.py                            on this machine: the GPU if there is one, else the CPU
     python benchmarks/predict.py --images 64 --backbone resnet18
 
-Bare is the network alone, on one batch that is on the device already, over and over. Against it: ``Tagger.predict`` of
-an array in memory, and of JPEG files (500 x 375, as Pascal VOC's are) that are decoded on the way. Weights are random,
-as rates do not depend on them. Rounds alternate, so that all see the same machine; the best of each is taken.
+``bare`` runs the network alone on one batch on the device, repeatedly. ``array`` and ``files`` are ``Tagger.predict``
+on an array in memory, and on JPEG files (500 x 375, as in Pascal VOC). Weights are random, because rates do not depend
+on them. The measurements alternate, so that all run under the same conditions; the best rate of each is kept.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from PIL import Image
 from tagspread.core.calibration import Calibration
 from tagspread.data.images.decode import decode_all
 from tagspread.data.modality import ImageModality
-from tagspread.predict.tagger import MOST_AT_A_TIME, Tagger
+from tagspread.predict.tagger import MAX_BATCH, Tagger
 from tagspread.run.artifact import Artifact
 from tagspread.train.scoring import autocast
 from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import build_network
 
-FILES = 1024  # at most: writing and decoding takes longer than looking at them
+FILES = 1024  # at most, because writing and decoding takes longer than scoring
 CLASSES = tuple(f"tag {k}" for k in range(20))
 
 
 def make_tagger(backbone: str, size: int, device: torch.device) -> Tagger:
     network = build_network(backbone, len(CLASSES), weights="none", normalize="imagenet").to(device).eval()
     calibration = Calibration.identity(len(CLASSES))
-    cuts = np.full(len(CLASSES), 0.5)
-    return Tagger(Artifact(Path(), {}, CLASSES, cuts, calibration, (3, size, size), Path()), network, device)
+    thresholds = np.full(len(CLASSES), 0.5)
+    return Tagger(Artifact(Path(), {}, CLASSES, thresholds, calibration, (3, size, size), Path()), network, device)
 
 
 def write_photos(folder: Path, count: int) -> list[Path]:
-    """Write images of smooth noise, which JPEG packs about as well as photographs."""
+    """Write images of smooth noise, which JPEG compresses about as well as photographs."""
     rng = np.random.default_rng(0)
     files = []
     for k in range(count):
@@ -75,7 +75,7 @@ def main() -> None:
     given = parser.parse_args()
     device = choose_device(given.device)
     gpu = device.type == "cuda"
-    batch_size = min(MOST_AT_A_TIME, ImageModality((3, given.size, given.size)).suitable_batch(device))
+    batch_size = min(MAX_BATCH, ImageModality((3, given.size, given.size)).suitable_batch(device))
     count = -(-(given.images or (8192 if gpu else 128)) // batch_size) * batch_size
     tagger = make_tagger(given.backbone, given.size, device)
     shape = (count, 3, given.size, given.size)

@@ -1,14 +1,13 @@
-"""Try settings of the default preset on VOC, judged on training images that take no part, never by the test part.
+"""Compare settings of the default preset on VOC, evaluated on held-out training images, never on the test set.
 
     python benchmarks/preset.py VOCdevkit/VOC2012 tf_efficientnet_lite2 WEIGHTS --p 0.05 --seed 2 \
         --try '{}' --try '{"epochs": 18}' [--val]
 
-Each --try is a JSON object of settings on top of the preset. --dev images of the unlabeled set are taken out of it, and
-the
-EMA network of the last epoch is measured on them: as it is, with the mean over each image and its mirror image, and
-with a head fitted anew on its features. With --val nothing is taken out and the first is measured on the test part, for
-settings that were fixed before. With --scores the logits that the finished network gives to unlabeled set and judged
-part are left in a folder, for ``team.py`` and for networks that are taught by others.
+Each --try is a JSON object of settings that override the preset. --dev images are removed from the unlabeled set, and
+the EMA network of the last epoch is evaluated on them: as it is, averaged over images and mirror images, and with a
+head fitted again on its features. With --val, no images are removed, and the network is evaluated on the test set; use
+it only for settings that are already fixed. With --scores, the logits of the unlabeled and the evaluated images are
+written to a folder, for ``team.py`` and for ``attempts.Taught``.
 """
 
 from __future__ import annotations
@@ -40,30 +39,30 @@ from tagspread.train.trainer import Run, run_training
 
 
 def variants(run: Run, dataset: Dataset, config: TrainConfig, device: torch.device) -> dict[str, float]:
-    """Return what mirror images and a second fit of the head would make of the finished network."""
+    """Return the mAP of the finished network with mirror images, and with a head fitted again."""
     network = load_network(read_artifact(run.path), device)
     truth = torch.from_numpy(dataset.y[dataset.test]).to(device)
 
     def measured(flips: bool) -> float:
-        found = score(network, dataset.store, dataset.test, device=device, flips=flips)
-        return round(100 * mean_average_precision(found, truth), 2)
+        scores = score(network, dataset.store, dataset.test, device=device, flips=flips)
+        return round(100 * mean_average_precision(scores, truth), 2)
 
-    figures = {"mirrored": measured(True)}
+    maps = {"mirrored": measured(True)}
     settings = Settings(get_method(config.method, **config.method_options))
     extractor = FeatureExtractor(network, device, config.score_batch, config.precision)
     rows = np.concatenate([dataset.labeled, dataset.unlabeled])
     data = HeadData.of(dataset, extractor.train_views(dataset, rows, mirror=config.flip))
     fit_head(network, data, settings, labeled_only=lambda: None)
-    return figures | {"fitted_anew": measured(False)}
+    return maps | {"fitted_again": measured(False)}
 
 
-def leave_scores(run: Run, dataset: Dataset, device: torch.device, folder: Path, name: str) -> None:
-    """Write the finished network's logits of the unlabeled and the judged rows, and the labels of the latter."""
+def write_scores(run: Run, dataset: Dataset, device: torch.device, folder: Path, name: str) -> None:
+    """Write the network's logits of the unlabeled and the evaluated rows, and the labels of the latter."""
     network = load_network(read_artifact(run.path), device)
     folder.mkdir(parents=True, exist_ok=True)
-    for part, rows in (("unlabeled", dataset.unlabeled), ("judged", dataset.test)):
-        found = score(network, dataset.store, rows, device=device, flips=True)
-        np.save(folder / f"{name}-{part}.npy", found.cpu().numpy())
+    for part, rows in (("unlabeled", dataset.unlabeled), ("evaluated", dataset.test)):
+        logits = score(network, dataset.store, rows, device=device, flips=True)
+        np.save(folder / f"{name}-{part}.npy", logits.cpu().numpy())
     np.save(folder / "truth.npy", dataset.y[dataset.test])
 
 
@@ -81,24 +80,24 @@ def main() -> None:
     parser.add_argument("--scores", type=Path)
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    problems: dict[int, Dataset] = {}
+    datasets: dict[int, Dataset] = {}
     lines: list[dict[str, object]] = []
     for text in arguments.tries:
         settings = {"backbone": arguments.backbone, "weights": arguments.weights, "seed": arguments.seed}
         config = make_config("default", evaluate_every=100, mode="full", **(settings | json.loads(text)))
-        if (size := config.image_size) not in problems:
+        if (size := config.image_size) not in datasets:
             dataset = voc_dataset(arguments.voc, size, device, arguments.p, arguments.seed)
             if not arguments.val:
                 order = np.random.default_rng(arguments.seed).permutation(dataset.unlabeled)
                 dataset = replace(dataset, unlabeled=order[arguments.dev :], test=order[: arguments.dev])
-            problems = {size: dataset}  # one size at a time in memory
+            datasets = {size: dataset}  # one size at a time in memory
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
-            run = run_training(problems[size], config, Path(folder, "run"), device=device, watcher=Watcher(quiet=True))
+            run = run_training(datasets[size], config, Path(folder, "run"), device=device, watcher=Watcher(quiet=True))
             seconds = round(time.perf_counter() - began, 1)
             if arguments.scores is not None:
-                leave_scores(run, problems[size], device, arguments.scores, f"{arguments.name}-{len(lines)}")
-            more = {} if arguments.val else variants(run, problems[size], config, device)
+                write_scores(run, datasets[size], device, arguments.scores, f"{arguments.name}-{len(lines)}")
+            more = {} if arguments.val else variants(run, datasets[size], config, device)
         line = {
             "backbone": arguments.backbone,
             "p": arguments.p,

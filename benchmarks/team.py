@@ -1,8 +1,8 @@
-"""What several finished networks say together: the mean of their logits, measured.
+"""mAP of ensembles of finished networks (mean of their logits).
 
     python benchmarks/team.py FOLDER NAME [NAME ...] [--up-to 3]
 
-FOLDER and names are those of ``preset.py --scores``; every team of two or more, up to so many, is measured.
+FOLDER and NAME are those of ``preset.py --scores``. All ensembles of up to --up-to networks are evaluated.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def main() -> None:
     parser.add_argument("--up-to", type=int, default=3)
     arguments = parser.parse_args()
     truth = np.load(arguments.folder / "truth.npy")
-    logits = {name: np.load(arguments.folder / f"{name}-judged.npy") for name in arguments.names}
+    logits = {name: np.load(arguments.folder / f"{name}-evaluated.npy") for name in arguments.names}
     for size in range(1, min(arguments.up_to, len(logits)) + 1):
         for team in combinations(logits, size):
-            together = np.mean([logits[name] for name in team], axis=0)
-            found = round(100 * float(mean_average_precision(together, truth)), 2)
-            print(json.dumps({"mirrored": True, "team": team, "map": found}), flush=True)
+            mean = np.mean([logits[name] for name in team], axis=0)
+            value = round(100 * float(mean_average_precision(mean, truth)), 2)
+            print(json.dumps({"mirrored": True, "team": team, "map": value}), flush=True)
 
 
 if __name__ == "__main__":

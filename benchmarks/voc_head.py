@@ -1,9 +1,9 @@
-"""`--mode head` on VOC: CAP against its own labeled-only probe, settings chosen on the labeled images alone.
+"""``--mode head`` on VOC: gain of CAP over its labeled-only probe, with settings chosen on the labeled images.
 
     python benchmarks/voc_head.py VOCdevkit/VOC2012 tf_efficientnet_lite2 WEIGHTS --cache DIR [--size 288]
 
-One ordinary run of the default preset per labeled share and seed, measured on val. The features are embedded by the
-first run and kept in --cache; the time after that is each run's own.
+One run of the default preset per labeled share and seed, evaluated on val. The first run computes the features and
+caches them in --cache; later runs reuse them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("backbone")
     parser.add_argument("weights")
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--size", type=int, help="side of the images; the preset's own if not given")
+    parser.add_argument("--size", type=int, help="image size; by default that of the preset")
     parser.add_argument("--p", type=float, nargs="+", default=[0.05, 0.1])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     arguments = parser.parse_args()
@@ -42,7 +42,7 @@ def main() -> None:
     dataset = voc_dataset(arguments.voc, config.image_size, device)
     count, lines = len(dataset.labeled) + len(dataset.unlabeled), []
     for share in arguments.p:
-        found = []
+        maps = []
         for seed in arguments.seeds:
             labeled, unlabeled = paper_split(count, share, seed)
             split = replace(dataset, labeled=labeled, unlabeled=unlabeled)
@@ -59,16 +59,14 @@ def main() -> None:
             both = (
                 run.metrics.get("labeled_only", run.metrics["test"]),
                 run.metrics["test"],
-            )  # one, without the unlabeled set
-            found.append(tuple(100 * figures["mAP"] for figures in both))
-            line = {"p": share, "seed": seed, "probe": round(found[-1][0], 2), "cap": round(found[-1][1], 2)}
+            )  # the same model if the unlabeled set was not used
+            maps.append(tuple(100 * metrics["mAP"] for metrics in both))
+            line = {"p": share, "seed": seed, "probe": round(maps[-1][0], 2), "cap": round(maps[-1][1], 2)}
             line |= {"seconds": round(whole, 1), "fit_s": round(run.metrics["seconds"], 1)}
             lines.append(line | {"chosen": run.log[-1]["chosen"]})
             print(json.dumps(lines[-1]), flush=True)
-        probe, cap = np.mean(found, axis=0)
-        print(
-            f"p = {share:g}: probe {probe:.2f}, CAP {cap:.2f}, gain {cap - probe:.2f}, {len(found)} seeds", flush=True
-        )
+        probe, cap = np.mean(maps, axis=0)
+        print(f"p = {share:g}: probe {probe:.2f}, CAP {cap:.2f}, gain {cap - probe:.2f}, {len(maps)} seeds", flush=True)
     if "OUT" in os.environ:
         Path(os.environ["OUT"], "voc_head.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
 

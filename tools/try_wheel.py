@@ -1,9 +1,9 @@
-"""Try the wheel as a user installs it (``make dist``).
+"""Test the wheel in a fresh environment (``make dist``).
 
-Checks that every file of the package is in the wheel, installs the wheel alone into a fresh environment, and runs a few
-commands there. The dependencies (5 GB) are not installed again: a .pth file lends those of the environment that runs
-this script. Python does not follow the .pth files of a folder that was lent in this way, so an editable install of
-tagspread is out of sight, and what runs is the wheel.
+The script checks that the wheel contains all files of the package, installs it into a fresh environment, and runs a few
+commands there. The dependencies (5 GB) are not installed again: a .pth file makes those of the present environment
+available. Python ignores .pth files inside a folder added in this way, so an editable install of tagspread is not
+found, and the commands run the wheel.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check_contents(wheel: Path) -> None:
 
 
 def main() -> None:
-    """Check and try the wheel given on the command line."""
+    """Check and test the wheel given on the command line."""
     wheel = Path(sys.argv[1]).resolve()
     check_contents(wheel)
     with tempfile.TemporaryDirectory() as work:
@@ -49,13 +49,13 @@ def main() -> None:
         python = fresh / "bin" / "python"
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", wheel], check=True)
         packages = next(fresh.glob("lib/python3*/site-packages"))
-        (packages / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-        found = subprocess.run(
+        (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+        imported = subprocess.run(
             [python, "-c", "import tagspread; print(tagspread.__file__)"],
             cwd=work, check=True, capture_output=True, text=True,
         ).stdout.strip()  # fmt: skip
-        if not Path(found).is_relative_to(fresh):
-            raise SystemExit(f"the fresh environment imports {found}, not the wheel")
+        if not Path(imported).is_relative_to(fresh):
+            raise SystemExit(f"the fresh environment imports {imported}, not the wheel")
         for command in COMMANDS:
             sys.stdout.write(f"tagspread {command}\n")
             sys.stdout.flush()

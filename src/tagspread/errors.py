@@ -1,4 +1,4 @@
-"""Error messages: the exception that tagspread raises for bad input, and helpers to word it.
+"""Exceptions and error messages: ``TagspreadError`` for bad input, "did you mean" suggestions, choice checks.
 
 Every message states the value that was given, where it was found, and the remedy.
 """
@@ -26,20 +26,16 @@ class Both(NamedTuple):
 
 
 class TagspreadError(ValueError):
-    """Bad input. The command line prints its message, without a traceback, and exits with code 2.
+    """Raised for bad input. The command line prints the message without a traceback and exits with code 2.
 
     Where the remedy is an option, the message contains ``@name``, and the option's value is given as a keyword. Python
     users then read the option in Python syntax, command-line users in shell syntax.
 
-    >>> error = TagspreadError("too many columns; leave some out with @ignore.", ignore=["width", "by whom"])
+    >>> error = TagspreadError("too many columns; leave some out with @ignore.", ignore=["width", "taken by"])
     >>> print(error)
-    too many columns; leave some out with ignore=['width', 'by whom'].
+    too many columns; leave some out with ignore=['width', 'taken by'].
     >>> print(error.on_command_line)
-    too many columns; leave some out with --ignore width --ignore 'by whom'.
-
-    Args:
-        message: one sentence: what was found, where, what to do about it.
-        options: the options named in it, by name; ``...`` where no value is meant.
+    too many columns; leave some out with --ignore width --ignore 'taken by'.
 
     Args:
         message: one sentence: the value given, where it was found, and the remedy.

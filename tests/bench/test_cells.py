@@ -32,7 +32,7 @@ def test_honest_is_the_last_average_and_parity_the_best_of_the_last_stage(tmp_pa
 
 def test_figures_that_cannot_be_measured_are_a_failure(tmp_path):
     run = Run(tmp_path, {"test": {"mAP": None, "interval_90": None}}, [line(0, "main", math.nan, math.nan)])
-    with pytest.raises(TagspreadError, match="no class has a positive"):
+    with pytest.raises(TagspreadError, match="no test image carries any class"):
         cell_metrics(run, TrainConfig())
 
 

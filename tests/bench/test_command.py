@@ -44,7 +44,7 @@ def test_whole_command_in_small_and_a_second_call_runs_nothing(tmp_path):
     before = (tmp_path / "results.jsonl").read_bytes()
     (tmp_path / "table.md").unlink()
     second = bench(*call)
-    assert "6 cells, 6 of them settled, 0 to run" in second.output
+    assert "6 cells: 6 finished, 0 to run" in second.output
     assert (tmp_path / "results.jsonl").read_bytes() == before
     assert (tmp_path / "table.md").exists()
 
@@ -88,8 +88,11 @@ def test_many_values_in_all_ways_of_writing(tmp_path, words):
         (["demo", "--root", "."], "draws its own images"),
         (["demo", "--methods", ""], "--methods has no value; write, for example, --methods cap topk."),
         (["demo", "--seeds", "--quiet"], "--seeds has no value; write"),
-        (["demo", "--p", "0.001", "--canvases", "200"], "of 200 training images that is none; give at least 0.005."),
-        (["demo", "--p", "0.0085", "--canvases", "117"], "is none; give at least 0.008548."),
+        (
+            ["demo", "--p", "0.001", "--canvases", "200"],
+            "selects none of the 200 training images; give at least 0.005.",
+        ),
+        (["demo", "--p", "0.0085", "--canvases", "117"], "training images; give at least 0.008548."),
         (["demo", "--backbone", "resnet51x"], "there is no backbone 'resnet51x'"),
         (["demo", "--backbone", "resnet51x", "--dry-run"], "there is no backbone 'resnet51x'"),
         (["demo", "--set", "method=cap"], "use --methods instead"),
@@ -167,7 +170,7 @@ def test_a_stopped_grid_shows_what_it_has_and_says_how_to_go_on(stop_at, tmp_pat
 
 def test_a_file_is_no_folder_for_a_grid(tmp_path):
     (tmp_path / "mine").write_text("hello")
-    assert "mine is a file; give a folder" in str(bench("demo", "--out", tmp_path / "mine").exception)
+    assert "mine is a file; choose a folder" in str(bench("demo", "--out", tmp_path / "mine").exception)
     assert (tmp_path / "mine").read_text() == "hello"
 
 
@@ -183,7 +186,9 @@ def test_weights_of_another_network_are_one_message_and_leave_nothing(tmp_path):
 def test_a_damaged_plan_is_named(tmp_path, text):
     (tmp_path / "grid.json").write_text(text)
     message = str(bench("demo", "--out", tmp_path).exception)
-    assert re.search(r"grid\.json cannot be read \((it is not what a grid writes|Expecting .*)\); delete it", message)
+    assert re.search(
+        r"grid\.json cannot be read \((it was not written by tagspread bench|Expecting .*)\); delete it", message
+    )
 
 
 def test_the_folder_of_a_run_is_left_alone(tmp_path):
@@ -222,7 +227,7 @@ def test_files_that_no_grid_has_made_are_left_alone(ask, bench):
     request.out.mkdir()
     for name in ("table.csv", "proportions.png", "thresholds.json"):
         (request.out / name).write_text("mine")
-        with pytest.raises(TagspreadError, match=f"holds {name}, which is not of a grid"):
+        with pytest.raises(TagspreadError, match=f"holds {name}, which would be overwritten, but no grid"):
             bench(request)
         assert [file.name for file in request.out.iterdir()] == [name]
         (request.out / name).unlink()
@@ -240,5 +245,5 @@ def test_tables_are_not_emptied(ask, bench):
     results.write_bytes((request.out / "elsewhere").read_bytes() * 2)
     results.write_bytes(results.read_bytes()[:-100])
     said = bench(ask(methods=("asl",), tables_only=True))[1].lines
-    assert "was cut off while it was written: its cell counts as not run" in said[0]
+    assert "is incomplete, so its cell counts as not run" in said[0]
     assert (request.out / "table.md").read_text() == before

@@ -64,8 +64,8 @@ def test_killed_within_a_cell_goes_on_there(ask, bench, stop_at, tmp_path, monke
     assert f"| CAP | {MISSING} |" in table
     assert f"| ASL | {MISSING} |" not in table  # a grid that was stopped shows what it has
     _, said = bench(replace(request, dry_run=True))
-    assert [text.rpartition(": ")[2] for text in said.lines[:2]] == ["done", "begun"]
-    assert said.lines[2] == "2 cells, 1 of them settled, 1 to run, nobody knows yet how long that takes"
+    assert [text.rpartition(": ")[2] for text in said.lines[:2]] == ["done", "interrupted"]
+    assert said.lines[2] == "2 cells: 1 finished, 1 to run; no time estimate yet"
 
     epochs = []
     monkeypatch.setattr(QuietBar, "step", lambda self, epoch, *progress: epochs.append(epoch))
@@ -152,7 +152,7 @@ def test_budget_starts_no_cell_that_would_not_end(ask, tmp_path, monkeypatch, mi
     assert work.run(cells, lambda p, seed: None) == 4 - run  # type: ignore[arg-type, return-value]
     assert len(Results(request.out).read()) == run
     if run < 4:
-        assert "left for another time" in listener.lines[-1]
+        assert "run again to continue" in listener.lines[-1]
 
 
 def test_a_method_that_trains_in_its_own_way_tells_nothing_of_how_long_the_others_take(ask):

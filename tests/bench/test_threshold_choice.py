@@ -21,8 +21,8 @@ from tagspread.bench.table_parts import MISSING
 from tagspread.bench.tables import build_tables
 from tagspread.bench.threshold_choice import (
     BY_LABELS,
+    CANDIDATES,
     FILE,
-    TRIED,
     TUNED_FROM,
     ThresholdChoice,
     ThresholdChoices,
@@ -41,16 +41,16 @@ from tests.train.conftest import make_dataset
 
 
 def choice(p=0.05, seed=1, best=0.7, setup="abc"):
-    return ThresholdChoice("voc", setup, p, seed, 57, {t: 0.5 - abs(t - best) for t in TRIED})
+    return ThresholdChoice("voc", setup, p, seed, 57, {t: 0.5 - abs(t - best) for t in CANDIDATES})
 
 
-@given(st.lists(st.floats(0, 1), min_size=len(TRIED), max_size=len(TRIED)))
+@given(st.lists(st.floats(0, 1), min_size=len(CANDIDATES), max_size=len(CANDIDATES)))
 def test_threshold_is_the_lowest_of_the_best_that_the_method_can_have(f1):
     for method, least in TUNED_FROM.items():
-        allowed = [k for k, t in enumerate(TRIED) if t >= least]
+        allowed = [k for k, t in enumerate(CANDIDATES) if t >= least]
         best = next(k for k in allowed if all(f1[k] >= f1[j] for j in allowed))
-        made = ThresholdChoice("voc", "abc", 0.05, 1, 9, dict(zip(TRIED, f1, strict=True)))
-        assert made.threshold(method) == TRIED[best]
+        made = ThresholdChoice("voc", "abc", 0.05, 1, 9, dict(zip(CANDIDATES, f1, strict=True)))
+        assert made.threshold(method) == CANDIDATES[best]
 
 
 def demo_grid(**changes):
@@ -99,8 +99,8 @@ def test_chosen_on_a_fifth_of_the_labeled_part_by_the_network_that_is_handed_on(
     judged.load_state_dict(load_file(tmp_path / "run" / f"{network}.safetensors"))
     with torch.inference_mode():
         f = judged(apart.store.batch(apart.held_out)).sigmoid().numpy()
-    expected = [f1_score(dataset.y[apart.held_out], f >= t, average="micro", zero_division=0) for t in TRIED]
-    assert list(found.f1) == list(TRIED)
+    expected = [f1_score(dataset.y[apart.held_out], f >= t, average="micro", zero_division=0) for t in CANDIDATES]
+    assert list(found.f1) == list(CANDIDATES)
     assert list(found.f1.values()) == pytest.approx(expected, abs=1e-4)
 
 
@@ -175,29 +175,29 @@ def make_plain(method, threshold):
 
 def test_what_is_not_chosen_yet_is_said_and_shown_as_missing(ask, bench, tmp_path):
     _, told = bench(ask(study="thresholds", methods=None, dry_run=True))
-    assert told.lines[-1] == "thresholds of 1 split: chosen first; their cells come on top"
+    assert told.lines[-1] == "in addition: cells whose threshold must be chosen first, in 1 split"
     assert not (tmp_path / "out").exists()
     for preset in ("paper", "default"):  # the second has no warm-up of its own to show
         failed, told = bench(ask(study="thresholds", methods=None, preset=preset, budget=0.0))
         assert failed == 0
-        assert told.lines[0] == "thresholds of 1 split: left for another time"
+        assert told.lines[0] == "thresholds of 1 split not chosen: the time budget is spent; run again to continue"
         assert f"| IAT, {BY_LABELS} | {MISSING} |" in (tmp_path / "out" / "table.md").read_text()
     bench(ask(study="thresholds", methods=None, seeds=(2,)))
     table = (tmp_path / "out" / "table.md").read_text()
     assert f"| IAT, {BY_LABELS} | {MISSING} |" in table  # preset default
     assert table.count("(n = 1)") == 3 * 2  # warm-up and both methods: seed 1 is still missing
-    assert f"IAT, {BY_LABELS}, seed by seed: p = 0.2: {MISSING}, 0." in table
+    assert f"IAT, {BY_LABELS}, by seed: p = 0.2: {MISSING}, 0." in table
 
 
 def test_a_choice_that_fails_is_a_failed_cell_and_not_the_end(ask, bench, tmp_path, monkeypatch):
     request = ask(study="thresholds", methods=None, shares=(0.01, 0.2))
     failed, told = bench(request)
     assert failed == 2
-    assert "demo p=0.01 seed 1: no threshold could be chosen: 1 labeled image: too few" in told.lines[1]
+    assert "demo p=0.01 seed 1: choosing the threshold failed: 1 labeled image: too few" in told.lines[1]
     assert "iat" in told.cells[-1]
     assert f"| IAT, {BY_LABELS} | failed | " in (tmp_path / "out" / "table.md").read_text()
     failed, told = bench(request)  # not tried again unless asked for
-    assert "2 cells failed before: --retry-failed tries again" in told.lines
+    assert "2 cells failed before; run again with --retry-failed" in told.lines
     assert (failed, [line for line in told.lines if "chosen" in line]) == (2, [])
 
     def breaks(*_, **__):
@@ -206,7 +206,7 @@ def test_a_choice_that_fails_is_a_failed_cell_and_not_the_end(ask, bench, tmp_pa
     monkeypatch.setattr(runner_module, "choose_threshold", breaks)
     failed, told = bench(replace(request, retry_failed=True))
     assert failed == 2
-    assert any(line.endswith("could be chosen: RuntimeError: out of memory") for line in told.lines)
+    assert any(line.endswith("choosing the threshold failed: RuntimeError: out of memory") for line in told.lines)
     monkeypatch.setattr(
         runner_module, "choose_threshold", lambda warmup, *_, **__: ThresholdChoice(*split_of(warmup), 1, choice().f1)
     )
@@ -219,7 +219,7 @@ def test_no_choice_is_begun_that_would_not_end_in_time(ask, bench, monkeypatch):
     bench(ask(methods=("asl",)))
     monkeypatch.setattr(runner_module.GridRunner, "expected_seconds", lambda *_: 90.0)
     _, told = bench(ask(study="thresholds", methods=None, budget=1.0))
-    assert told.lines[0] == "thresholds of 1 split: left for another time"
+    assert told.lines[0] == "thresholds of 1 split not chosen: the time budget is spent; run again to continue"
 
 
 def test_the_first_choice_of_two_processes_counts(tmp_path):
@@ -230,7 +230,7 @@ def test_the_first_choice_of_two_processes_counts(tmp_path):
 
 
 def test_a_study_sets_its_own_options(ask, bench):
-    with pytest.raises(TagspreadError, match="not with a study"):
+    with pytest.raises(TagspreadError, match="cannot be combined with --study"):
         bench(ask({"method_options": {"threshold": 0.7}}, study="thresholds", methods=None))
 
 
@@ -243,7 +243,7 @@ BARE, NULL, NONE = (
 @pytest.mark.parametrize("text", ["{", "{}", '{"splits": [{"p": 1}]}', '{"splits": [5]}', BARE, NULL, NONE])
 def test_a_damaged_file_is_named(tmp_path, text):
     (tmp_path / FILE).write_text(text)
-    with pytest.raises(TagspreadError, match=r"thresholds\.json cannot be read .* chosen anew"):
+    with pytest.raises(TagspreadError, match=r"thresholds\.json cannot be read .* to choose the thresholds again"):
         ThresholdChoices(Results(tmp_path)).read()
     kept = choice()
     (tmp_path / FILE).unlink()
@@ -268,7 +268,7 @@ def test_chosen_thresholds_make_one_row_beside_the_fixed_one():
         "CAP": ["60.00 (n = 1)"],
     }
     assert tables[0].rows[1].entries[0].published == (73.24, "")
-    assert tables[0].notes[-1] == f"IAT, {BY_LABELS}, seed by seed: p = 0.05: 0.7, 0.8, 0.7."
+    assert tables[0].notes[-1] == f"IAT, {BY_LABELS}, by seed: p = 0.05: 0.7, 0.8, 0.7."
 
 
 def test_a_sweep_keeps_its_rows_and_another_setup_its_own_choice():

@@ -46,7 +46,7 @@ def beside(planned, monkeypatch):
             class Waited(Listener):
                 def note(self, text):
                     super().note(text)
-                    if text == f"{key}: another process is at it; this one waits":
+                    if text == f"{key}: waiting for another process that is running it":
                         then(key)
                         other.close()
 
@@ -61,10 +61,10 @@ def test_a_cell_that_another_process_is_at_is_seen_to_last(planned, beside):
     failed, listener = beside("bce", waited.append)
     assert (failed, waited) == (0, keys(planned.out, "bce"))
     assert finished(planned.out) == ["asl", "cap", "bce"]
-    assert listener.lines.index(f"{waited[0]}: another process is at it; this one waits") > 1
+    assert listener.lines.index(f"{waited[0]}: waiting for another process that is running it") > 1
 
 
-def test_what_the_other_process_settled_is_not_run_again(planned, beside):
+def test_what_the_other_process_finished_is_not_run_again(planned, beside):
     """The other fails, and this one believes it."""
 
     def fail(key):
@@ -127,5 +127,5 @@ def test_two_processes_choose_thresholds_and_share_the_cells(tmp_path):
     said = [process.communicate()[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert sorted(finished(out)) == ["asl", "iat", "plc"]
-    assert sum("thresholds by" in text for text in said) == 1
+    assert sum("thresholds chosen on" in text for text in said) == 1
     assert not list(out.glob("cells/*/model.safetensors"))

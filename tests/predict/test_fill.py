@@ -131,7 +131,7 @@ def test_bad_calls_are_refused_and_nothing_is_lost(tagger, few, tmp_path):
     for text, words in [
         ("image,hat\np000.png,\n", "no column of the table is a tag of the run"),
         ("image,0\n", "no rows below its header"),
-        ("image,0\np000.png,,1\n", "line 2 has 3 cells, its header 2"),
+        ("image,0\np000.png,,1\n", "line 2 has 3 cells, but the header line has 2"),
         ("image,0\n../p000.png,\n", "is outside the image folder"),
         ("", "is empty"),
     ]:

@@ -1,1 +1,1 @@
-"""The paper's tables and charts from one command."""
+"""Benchmarks: train a grid of methods, labeled shares and seeds, and write the paper's tables and charts."""

@@ -1,6 +1,6 @@
-"""Before a grid: what can be found wrong with its folder, its data or its network is, before images are decoded.
+"""Checks before a benchmark starts: output folder, data and labeled shares, before images are decoded.
 
-One mistake that all cells share is one message; found by each cell in turn, it would be a table of failures.
+A mistake that affects all cells is reported once, instead of as a failure of each cell.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tagspread.run.folder import RunFolder
 
 
 def check_folder(results: Results, dataset: str) -> None:
-    """Raise if the folder is none, or another run's, or that of a grid on another data set."""
+    """Raise if the output folder is a file, a run folder, or holds a grid on another dataset."""
     out = results.folder
     if out.exists() and not out.is_dir():
-        raise TagspreadError(f"{out} is a file; give a folder for the grid with @out.", out=...)
+        raise TagspreadError(f"{out} is a file; choose a folder for the grid with @out.", out=...)
     if RunFolder(out).is_run:
         raise TagspreadError(f"{out} is a run folder; choose another @out for a grid.", out=...)
     others = {cell["dataset"] for cell in results.planned()} - {dataset}
@@ -33,33 +33,33 @@ def check_folder(results: Results, dataset: str) -> None:
 
 
 def check_unused(results: Results) -> None:
-    """Raise if tables and charts would take the place of files that no grid has made."""
+    """Raise if tables or charts would overwrite files of the user."""
     if results.plan_file.exists() or results.file.exists():
         return
     out = results.folder
-    if found := sorted(name for name in (*TABLES, *CHART_FILES, LABEL_STUDY, FILE) if (out / name).exists()):
+    if existing := sorted(name for name in (*TABLES, *CHART_FILES, LABEL_STUDY, FILE) if (out / name).exists()):
         raise TagspreadError(
-            f"{out} holds {found[0]}, which is not of a grid; choose another @out, so that nothing of yours is lost.",
+            f"{out} holds {existing[0]}, which would be overwritten, but no grid; choose another @out.",
             out=...,
         )
 
 
 def check_data(results: Results, source: BenchmarkData, root: Path | None) -> str:
-    """Return the digest of the data; raise if the folder's cells are of others."""
+    """Return the digest of the data; raise if the grid in the folder has other data."""
     digest = source.digest()
     if results.data not in (None, digest):
-        found = f"{results.folder} holds a grid on other images or labels than those of {root}"
+        problem = f"{results.folder} holds a grid on other images or labels than those of {root}"
         if root is None:
-            found = f"{results.folder} holds a grid on another number of canvases"
-        raise TagspreadError(f"{found}; choose another @out.", out=...)
+            problem = f"{results.folder} holds a grid on another number of canvases"
+        raise TagspreadError(f"{problem}; choose another @out.", out=...)
     return digest
 
 
 def check_labeled(grid: Grid, source: BenchmarkData) -> None:
-    """Raise for a labeled share of which no image is left."""
-    least = math.ceil(10**6 / source.train) / 10**6  # rounded up, or it would be refused in turn
+    """Raise for a labeled share that selects no image."""
+    least = math.ceil(10**6 / source.train) / 10**6  # rounded up, so that the suggested share is accepted
     for share in grid.shares:
         if not len(paper_split(source.train, share)[0]):
             raise TagspreadError(
-                f"--p {share:g}: of {source.train:,} training images that is none; give at least {least:g}."
+                f"--p {share:g} selects none of the {source.train:,} training images; give at least {least:g}."
             )

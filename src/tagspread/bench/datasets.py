@@ -1,4 +1,4 @@
-"""A data set for a grid: labels read once, images decoded once, split anew for every cell."""
+"""Benchmark datasets: read labels and decode images once, and split them for each labeled share and seed."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tagspread.train.dataset import Dataset
 
 @dataclass(frozen=True)
 class BenchmarkData:
-    """A data set whose labels are all known: training rows first, then the rows to test on.
+    """A fully labeled dataset: training rows first, then test rows.
 
     Attributes:
-        name: what the registry calls it.
-        y: the true labels of all rows.
-        classes: their names.
-        train: how many rows are for training.
-        names: what each image is called, the same wherever the data lie.
-        paths: the images' files.
-        images: the images themselves, where there are no files.
-        facts: what else makes it this data set and no other.
+        name: name of the dataset in the registry.
+        y: true labels of all rows.
+        classes: names of the classes.
+        train: number of training rows.
+        names: name of each image, independent of the dataset's location.
+        paths: image files.
+        images: the images, if they are not files.
+        facts: options that define the data, such as the number of generated images.
     """
 
     name: str
@@ -44,13 +44,13 @@ class BenchmarkData:
     facts: SettingValues = field(default_factory=dict)
 
     def digest(self) -> str:
-        """Return by what other data of the same kind are told apart: names, classes and labels."""
+        """Return a digest of names, classes and labels, which identifies the data."""
         digest = hashlib.sha256(json.dumps([self.names, self.classes, self.train]).encode())
         digest.update(np.ascontiguousarray(self.y, np.int8).tobytes())
         return digest.hexdigest()[:16]
 
     def open(self, size: int, device: torch.device, cache: Path | None, watcher: Watcher) -> Splits:
-        """Decode the images, each once."""
+        """Decode all images."""
         if self.images is not None:
             return Splits(self, TensorStore(self.images, device), np.ones(len(self.y), dtype=bool))
         store, broken = open_store(self.paths, size, device, cache=cache, progress=watcher.decoding)
@@ -62,20 +62,20 @@ class BenchmarkData:
         for image in broken[:10]:
             watcher.note(f"left out: {image.path} ({image.reason})")
         if broken:
-            watcher.note(f"{len(broken):,} of {len(readable):,} images cannot be read; the figures are of the others")
+            watcher.note(f"{len(broken):,} of {len(readable):,} images cannot be read and are left out of all metrics")
         return Splits(self, store, readable)
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The splits of a data set: one for each labeled share and seed, all with the same store."""
+    """The splits of a dataset, one per labeled share and seed, with a common image store."""
 
     data: BenchmarkData
     store: Store
     readable: np.ndarray  # whether each image could be read
 
     def __call__(self, share: float, seed: int) -> Dataset:
-        """Return the paper's split; the unlabeled set's true labels go along for measuring only."""
+        """Return the paper's split; the true labels of the unlabeled set are included for evaluation only."""
         data = self.data
         labeled, unlabeled = (rows[self.readable[rows]] for rows in paper_split(data.train, share, seed))
         test = np.arange(data.train, len(data.y))
@@ -95,10 +95,10 @@ class Splits:
 
 
 def load(name: str, root: Path | None, canvases: int = 1200) -> BenchmarkData:
-    """Read the labels of a data set; ``canvases`` is the size of one that is drawn, such as the demo's."""
+    """Read the labels of a dataset; ``canvases`` is the number of images of a generated one, such as the demo's."""
     parts = find_dataset(name).load(root, canvases)
     train, test = parts.train, parts.test
-    y = np.concatenate([train.y, test.aligned(train.classes, f"the test part of {root or name}")])
+    y = np.concatenate([train.y, test.aligned(train.classes, f"the test images of {root or name}")])
     paths = [*train.paths, *test.paths]
     if parts.images is not None:
         names = [str(path) for path in paths]

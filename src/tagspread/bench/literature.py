@@ -1,4 +1,4 @@
-"""Published figures for the tables, as the data sets hold them."""
+"""Published mAP of the literature, for comparison in the tables."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tagspread.data.datasets import DATASETS
 
 
 class Published(NamedTuple):
-    """A figure from the literature, in percent, and the mark of its source."""
+    """A published mAP in percent, and the mark of its source."""
 
     value: float
     mark: str
 
 
 def published(dataset: str, method: str, share: float) -> Published | None:
-    """Return the published figure of a method: the CAP paper's, or that of a later paper.
+    """Return the published mAP of a method, from the CAP paper or a later paper.
 
     >>> published("voc", "cap", 0.05)
     Published(value=76.16, mark='')
@@ -30,11 +30,11 @@ def published(dataset: str, method: str, share: float) -> Published | None:
 
 
 def source_notes(marks: Iterable[str]) -> list[str]:
-    """Return where the published figures with these marks come from, one sentence each."""
+    """Return a sentence for each source whose mark is given."""
     papers = dict.fromkeys(table.paper for dataset in DATASETS.values() for table in dataset.published)
     wanted = set(marks)
     return [
-        f"{paper.mark or 'Published figures'}: {paper.title}, {paper.reference}."
+        f"{paper.mark or 'Published values'}: {paper.title}, {paper.reference}."
         for paper in papers
         if paper.mark in wanted
     ]

@@ -1,8 +1,8 @@
-"""Where a cell stands in the tables, and which of several stands there.
+"""Records of benchmark cells: their positions in the tables, and the versions of methods that they belong to.
 
-There is one cell in a place, the last that was asked for, and one version of its method in a row: a mean over two
-versions means nothing. A version ends when the file of one's own method is edited, or when a release gives a method
-or a preset other settings.
+A table shows one cell per position, the last one requested, and one version of a method per row, because a mean over
+two versions means nothing. A new version begins when the file of a custom method is edited, or when a release changes
+the settings of a method or a preset.
 """
 
 from __future__ import annotations
@@ -19,56 +19,62 @@ RowName: TypeAlias = tuple[str, str, str]  # setup, method, variant
 
 
 def place_of(cell: Record) -> tuple[Any, ...]:
-    """Return where a cell stands in its table. A new version has other keys than the old one, and the same places."""
+    """Return the position of a cell in its table. A new version of a method has new keys, but the same positions."""
     return (*(cell[name] for name in ("dataset", "method", "variant", "p", "seed")), cell["setup"]["id"])
 
 
 def row_of(cell: Record) -> RowName:
-    """Return in which row of which table a cell stands."""
+    """Return the row of a cell: setup, method and variant."""
     return cell["setup"]["id"], cell["method"], cell["variant"]
 
 
 @dataclass
 class Version:
-    """What a row's method is: its version, and for older records, which do not say theirs, how their keys end."""
+    """The version of a row's method.
+
+    Attributes:
+        name: the version; None for older records, which do not store it.
+        suffixes: suffix of the keys for each set of options, which identifies the version of older records. Within a
+            row, options differ if a threshold was chosen for each seed.
+    """
 
     name: str | None = None
-    ends: dict[str, str] = field(default_factory=dict)  # by options: along a row, a chosen threshold may differ
+    suffixes: dict[str, str] = field(default_factory=dict)
 
 
 def versions(cells: Iterable[Record]) -> dict[RowName, Version]:
-    """Return of which version of its method each row is: that of the last of its cells."""
+    """Return the version of each row: that of its last cell."""
     now: dict[RowName, Version] = {}
     for cell in cells:
         row = now.setdefault(row_of(cell), Version())
         row.name = cell.get("version", row.name)
-        row.ends[_options(cell)] = _end(cell)
+        row.suffixes[_options(cell)] = _key_suffix(cell)
     return now
 
 
 def is_current(cell: Record, now: dict[RowName, Version]) -> bool:
-    """Return whether a cell is of the version that its row is of."""
+    """Return whether a cell belongs to the version of its row."""
     row = now.get(row_of(cell), Version())
     if row.name is not None and "version" in cell:
         return bool(cell["version"] == row.name)
-    return row.ends.get(_options(cell), _end(cell)) == _end(cell)
+    return row.suffixes.get(_options(cell), _key_suffix(cell)) == _key_suffix(cell)
 
 
 def _options(cell: Record) -> str:
     return json.dumps(cell.get("options"), sort_keys=True)
 
 
-def _end(cell: Record) -> str:
-    return str(cell["key"].rpartition("-")[2])  # the same for all shares and seeds of a version with these options
+def _key_suffix(cell: Record) -> str:
+    return str(cell["key"].rpartition("-")[2])  # equal for all shares and seeds of a version with the same options
 
 
 def current(records: Sequence[Record], planned: Sequence[Record]) -> list[Record]:
-    """Return the records that tables and charts are made of: what was asked for, and what is of the same version.
+    """Return the records to show in tables and charts: requested cells, and other cells of the present versions.
 
     Args:
-        records: what was run, the oldest first.
-        planned: what was asked for; of rows that are not in it, the version that was run last counts.
+        records: records of finished cells, oldest first.
+        planned: the requested cells; in rows without one, the version that was run last is shown.
     """
-    asked = {place_of(cell): cell["key"] for cell in planned}
+    keys = {place_of(cell): cell["key"] for cell in planned}
     now = versions(records) | versions(planned)
-    return [r for r in records if (asked[place_of(r)] == r["key"] if place_of(r) in asked else is_current(r, now))]
+    return [r for r in records if (keys[place_of(r)] == r["key"] if place_of(r) in keys else is_current(r, now))]

@@ -1,4 +1,4 @@
-"""What a grid has found: one JSON line per cell in ``results.jsonl``, each on the disk before the next cell begins."""
+"""Benchmark results: one JSON line per finished cell in ``results.jsonl``, and the planned cells in ``grid.json``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OUT = Remedy("free disk space there or choose another --out")
 
 
 class Results:
-    """The results of a folder. A line that was being written when the power went out is dropped, and no other."""
+    """The results in the folder of a grid. An incomplete last line, left by a power failure, is ignored."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -25,7 +25,7 @@ class Results:
         self.plan_file = self.folder / "grid.json"
 
     def read(self) -> list[Record]:
-        """Return the newest record of each cell, in the order in which cells first came; what is done stays done."""
+        """Return the newest record of each cell, in order of first occurrence; failures never replace results."""
         lines = self._bytes().split(b"\n")
         records: dict[str, Record] = {}
         for number, line in enumerate(lines, start=1):
@@ -33,73 +33,72 @@ class Results:
                 continue
             record = _parsed(line)
             if record is not None:
-                before = records.get(record["key"])
-                if before is None or record["status"] == "done" or before["status"] != "done":
-                    records[record["key"]] = record  # the last counts, but a failure takes no figure back
-            elif number < len(lines):  # only the last line can have been cut off
+                earlier = records.get(record["key"])
+                if earlier is None or record["status"] == "done" or earlier["status"] != "done":
+                    records[record["key"]] = record
+            elif number < len(lines):  # only the last line can be incomplete
                 raise TagspreadError(
-                    f"{self.file} line {number} is not a result; take that line out, and its cell is run again."
+                    f"{self.file} line {number} is not a result; delete the line, and its cell is run again."
                 )
         return list(records.values())
 
     def append(self, record: Record) -> None:
-        """Add a line in one motion, and wait until it is on the disk."""
+        """Append a record and flush it to disk."""
         line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-        with self.alone(), _writing(self.file):
+        with self.locked(), _writing(self.file):
             tail = self._bytes().rpartition(b"\n")[2]
             with self.file.open("ab") as file:
                 if tail and _parsed(tail) is None:
                     file.truncate(file.seek(0, os.SEEK_END) - len(tail))
-                elif tail:  # whole, but somebody's editor took its end
+                elif tail:  # complete, but an editor removed the line break
                     line = b"\n" + line
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
 
     def planned(self) -> list[Record]:
-        """Return the cells that were asked for in this folder, run or not, as their methods are by now."""
+        """Return all cells requested in this folder, finished or not, in the present versions of their methods."""
         return [cell | {"key": key} for key, cell in self._plan()["cells"].items()]
 
     @property
     def data(self) -> str | None:
-        """The digest of the data that the cells are of, if it was written down."""
+        """The digest of the grid's data, if it is recorded."""
         return self._plan().get("data")
 
     def plan(self, cells: Iterable[Record], data: str | None = None) -> None:
-        """Remember what was asked for, so that a missing cell can be shown as missing, and the digest of the data."""
-        asked = list(cells)
-        now = versions(asked)
-        with self.alone():
-            before = [cell for cell in self.planned() if is_current(cell, now)]
-            known = {place_of(cell): cell for cell in (*before, *asked)}
-            told = {"cells": {cell["key"]: cell for cell in known.values()}}
+        """Record requested cells, so that tables can show missing ones, and the digest of the data."""
+        requested = list(cells)
+        now = versions(requested)
+        with self.locked():
+            earlier = [cell for cell in self.planned() if is_current(cell, now)]
+            by_place = {place_of(cell): cell for cell in (*earlier, *requested)}
+            plan = {"cells": {cell["key"]: cell for cell in by_place.values()}}
             digest = {} if data is None else {"data": data}
-            write_file(self.plan_file, json.dumps(self._plan() | told | digest, indent=1) + "\n")
+            write_file(self.plan_file, json.dumps(self._plan() | plan | digest, indent=1) + "\n")
 
     def _plan(self) -> JsonObject:
         try:
-            found = json.loads(self.plan_file.read_text(encoding="utf-8"))
-            if not all(isinstance(cell, dict) for cell in found["cells"].values()):
-                raise TypeError("a cell is no JSON object")
+            plan: JsonObject = json.loads(self.plan_file.read_text(encoding="utf-8"))
+            if not all(isinstance(cell, dict) for cell in plan["cells"].values()):
+                raise TypeError("a cell is not a JSON object")
         except FileNotFoundError:
             return {"cells": {}}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            why = error if isinstance(error, OSError | ValueError) else "it is not what a grid writes"
-            raise TagspreadError(f"{self.plan_file} cannot be read ({why}); delete it and call again.") from None
-        plan: JsonObject = found
+            why = error if isinstance(error, OSError | ValueError) else "it was not written by tagspread bench"
+            raise TagspreadError(f"{self.plan_file} cannot be read ({why}); delete it and run again.") from None
         return plan
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep other processes out that work on the same folder, where the system knows how to."""
+    def locked(self) -> Iterator[None]:
+        """Lock the results against other processes that work in the same folder."""
         with ExitStack() as held:
             with _writing(self.folder):
                 held.enter_context(hold_lock(self.folder / LOCK))
             yield
 
     @property
-    def is_cut_off(self) -> bool:
-        """Whether the last line was being written when the power went out."""
+    def is_truncated(self) -> bool:
+        """Whether the last line is incomplete."""
         tail = self._bytes().rpartition(b"\n")[2]
         return bool(tail) and _parsed(tail) is None
 
@@ -113,7 +112,7 @@ class Results:
 
 
 def write_file(file: Path, text: str) -> None:
-    """Write a file in one motion: who looks meanwhile sees the old one or the new one."""
+    """Write a file atomically, and create its folder."""
     with _writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, text, remedy=OUT)

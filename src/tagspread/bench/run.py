@@ -1,4 +1,4 @@
-"""The whole of ``tagspread bench``: read the labels, plan, train what is missing, write tables and charts."""
+"""Run ``tagspread bench``: read labels, plan the grid, train missing cells, write tables and charts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tagspread.wording import counted
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line; None where nothing was said."""
+    """The options of ``tagspread bench``; None for an option that was not given."""
 
     dataset: str
     out: Path
@@ -54,7 +54,7 @@ class Request:
     tables_only: bool = False
 
     def grid(self, facts: SettingValues) -> Grid:
-        """Return the grid, with what is usual for a table or a study where nothing was said."""
+        """Return the requested grid, with the defaults of dataset and study for options that were not given."""
         if self.study is not None:
             check_choice("--study", self.study, STUDIES)
         study = STUDIES[self.study] if self.study else Study(table=True)
@@ -74,12 +74,12 @@ class Request:
 
 
 def run_bench(request: Request, watcher: Watcher) -> int:
-    """Do all of it; return how many of the cells asked for have failed. Cells left by the budget are none of them."""
+    """Run the benchmark; return how many requested cells failed (not counting those beyond the time budget)."""
     began = time.monotonic()
     results = Results(request.out)
     check_folder(results, request.dataset)
-    if results.is_cut_off:
-        watcher.note(f"the last line of {results.file} was cut off while it was written: its cell counts as not run")
+    if results.is_truncated:
+        watcher.note(f"the last line of {results.file} is incomplete, so its cell counts as not run")
     if request.tables_only:
         write_all(request, watcher)
         return 0
@@ -101,43 +101,44 @@ def run_bench(request: Request, watcher: Watcher) -> int:
     opened = cache(lambda: _open(source, request, grid, runner))
     choices = ThresholdChoices(results)
     unchosen = grid.unchosen(choices.read())
-    now = [split for split in unchosen if request.retry_failed or runner.status(split.rows[0]["key"]) != "failed"]
+    to_choose = [split for split in unchosen if request.retry_failed or runner.status(split.rows[0]["key"]) != "failed"]
     if not request.dry_run:
-        if now or runner.pending(grid.cells(choices.read()), request.retry_failed):
-            with fork_rng(devices=[]):  # wrong weights, or a download that fails, show before images are decoded
+        if to_choose or runner.pending(grid.cells(choices.read()), request.retry_failed):
+            with fork_rng(devices=[]):  # find wrong weights or a failed download before images are decoded
                 build_backbone(common.backbone, common.weights)
-        # before anything else is left in the folder, so that it is known again as a grid's
-        results.plan(_asked(grid, choices), data)
-        runner.choose(now, opened)
-    cells, asked = grid.cells(choices.read()), _asked(grid, choices)
+        # written first, so that the folder is recognized as that of a grid
+        results.plan(_requested(grid, choices), data)
+        runner.choose(to_choose, opened)
+    cells, requested = grid.cells(choices.read()), _requested(grid, choices)
     pending = runner.pending(cells, request.retry_failed)
     if request.dry_run:
         show_plan(cells, pending, runner, watcher)
-        if now:
-            watcher.note(f"thresholds of {counted(len(now), 'split')}: chosen first; their cells come on top")
+        if to_choose:
+            splits = counted(len(to_choose), "split")
+            watcher.note(f"in addition: cells whose threshold must be chosen first, in {splits}")
         return 0
-    results.plan(asked, data)
+    results.plan(requested, data)
     describe_start(cells, pending, runner, watcher)
     todo = {cell.key for cell in pending}
-    if failed := sum(runner.status(cell["key"]) == "failed" for cell in asked if cell["key"] not in todo):
-        watcher.note(f"{counted(failed, 'cell')} failed before: --retry-failed tries again")
+    if failed := sum(runner.status(cell["key"]) == "failed" for cell in requested if cell["key"] not in todo):
+        watcher.note(f"{counted(failed, 'cell')} failed before; run again with --retry-failed")
     _study_labels(request, source, results)
     try:
         if pending:
             runner.run(pending, opened())
     except KeyboardInterrupt:
-        if runner.records:  # whoever stops a long grid wants to see what it has found
+        if runner.records:  # show the results so far of an interrupted grid
             write_all(request, watcher)
         raise
     write_all(request, watcher)
-    return sum(runner.status(cell["key"]) == "failed" for cell in asked)
+    return sum(runner.status(cell["key"]) == "failed" for cell in requested)
 
 
-def _asked(grid: Grid, choices: ThresholdChoices) -> list[Record]:
-    """Return the cells of a grid, and what stands for those whose threshold is still to be chosen."""
-    known = choices.read()
-    waiting = [row for split in grid.unchosen(known) for row in split.rows]
-    return [*(cell.identity() for cell in grid.cells(known)), *waiting]
+def _requested(grid: Grid, choices: ThresholdChoices) -> list[Record]:
+    """Return the cells of a grid, with placeholders for cells whose threshold has not been chosen yet."""
+    chosen = choices.read()
+    placeholders = [row for split in grid.unchosen(chosen) for row in split.rows]
+    return [*(cell.identity() for cell in grid.cells(chosen)), *placeholders]
 
 
 def _open(source: BenchmarkData, request: Request, grid: Grid, runner: GridRunner) -> Splits:
@@ -147,12 +148,14 @@ def _open(source: BenchmarkData, request: Request, grid: Grid, runner: GridRunne
 
 
 def write_all(request: Request, watcher: Watcher) -> None:
-    """Write tables and charts from what the folder holds."""
+    """Write tables and charts from the results in the folder."""
     results = Results(request.out)
     planned = results.planned()
     records = current([record for record in results.read() if record["dataset"] == request.dataset], planned)
-    if request.tables_only and not records:  # tables with nothing in them would take the place of others
-        raise TagspreadError(f"{request.out} holds no results of {request.dataset}; give the --out of a grid.")
+    if request.tables_only and not records:  # do not replace tables by empty ones
+        raise TagspreadError(
+            f"{request.out} holds no results of {request.dataset}; give the folder of a grid with --out."
+        )
     choices = ThresholdChoices(results).read()
     shown = [*records, *chosen_rows(records, choices)]
     tables = build_tables(request.dataset, shown, [*planned, *chosen_rows(planned, choices)])
@@ -162,29 +165,29 @@ def write_all(request: Request, watcher: Watcher) -> None:
 
 
 def _study_labels(request: Request, source: BenchmarkData, results: Results) -> None:
-    """Write down what labels alone tell, for every split that was asked for."""
+    """Write the study of class proportions, which needs labels only, for all requested splits."""
     planned = [cell for cell in results.planned() if cell["dataset"] == request.dataset]
     shares, seeds = (sorted({cell[name] for cell in planned}) for name in ("p", "seed"))
     write_label_study(request.out / LABEL_STUDY, source.y[: source.train], source.classes, shares, seeds)
 
 
 def show_plan(cells: Sequence[Cell], pending: Sequence[Cell], runner: GridRunner, watcher: Watcher) -> None:
-    """Say of each cell whether it is done, and about how long the rest takes."""
+    """Print the status of each cell and a time estimate for the remaining ones."""
     todo = {cell.key for cell in pending}
     for cell in cells:
         status = runner.status(cell.key) or "to do"
         if cell.key in todo:
-            status = "begun" if runner.is_begun(cell) else "to do"
+            status = "interrupted" if runner.is_interrupted(cell) else "to do"
         watcher.note(f"{cell.key}: {status}")
     describe_start(cells, pending, runner, watcher)
 
 
 def describe_start(cells: Sequence[Cell], pending: Sequence[Cell], runner: GridRunner, watcher: Watcher) -> None:
-    """Say in a sentence or two what is there and what is to be done."""
-    known, estimate = [runner.expected_seconds(cell) for cell in pending], ""
-    if known:
-        whole = all(seconds is not None for seconds in known)
-        minutes = f"about {sum(seconds or 0 for seconds in known) / 60:.1f} min"
-        estimate = f", {minutes if whole else 'nobody knows yet how long that takes'}"
-    settled = len(cells) - len(pending)
-    watcher.note(f"{counted(len(cells), 'cell')}, {settled} of them settled, {len(pending)} to run{estimate}")
+    """Print the number of cells to run and a time estimate."""
+    expected, estimate = [runner.expected_seconds(cell) for cell in pending], ""
+    if expected:
+        is_complete = all(seconds is not None for seconds in expected)
+        minutes = f"about {sum(seconds or 0 for seconds in expected) / 60:.1f} min"
+        estimate = f"; {minutes if is_complete else 'no time estimate yet'}"
+    finished = len(cells) - len(pending)
+    watcher.note(f"{counted(len(cells), 'cell')}: {finished} finished, {len(pending)} to run{estimate}")

@@ -1,4 +1,4 @@
-"""A grid at work: its cells run one after the other, as far as the time reaches."""
+"""Run the cells of a benchmark grid one after the other, within a time budget and shared between processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from tagspread.bench.cells import Cell, can_go_on, failed_cell, machine_name, remove_models, run_cell
+from tagspread.bench.cells import Cell, can_resume, failed_cell, machine_name, remove_models, run_cell
 from tagspread.bench.grid import WARMUP, starts_from_warmup
 from tagspread.bench.records import Record
 from tagspread.bench.results import Results
@@ -28,15 +28,15 @@ from tagspread.wording import counted
 
 @dataclass
 class GridRunner:
-    """A grid at work in a folder.
+    """Runs the cells of a grid in an output folder.
 
     Attributes:
-        out: the folder: ``results.jsonl``, and the cells' runs below ``cells``.
-        device: where the cells are trained.
-        watcher: is told of each finished cell.
-        budget: seconds after ``began`` at which no cell may be running any more; None for as long as it takes.
-        keep_models: leave the networks of finished cells on the disk.
-        began: when the time began to count.
+        out: the output folder, with ``results.jsonl`` and the runs of the cells in ``cells``.
+        device: device to train on.
+        watcher: shows each finished cell.
+        budget: time budget in seconds, counted from ``began``, after which no cell may be running; None for no limit.
+        keep_models: keep the networks of finished cells on disk.
+        began: start of the time budget, by ``time.monotonic``.
     """
 
     out: Path
@@ -50,26 +50,26 @@ class GridRunner:
         self.results = Results(self.out)
         self.records = {record["key"]: record for record in self.results.read()}
         self.quiet = QuietBar(self.watcher)
-        self._needed: dict[str, SharedLock] = {}  # warm-ups that this process may still start from
+        self._needed: dict[str, SharedLock] = {}  # locks of warm-up networks that this process still needs
 
     def pending(self, cells: Sequence[Cell], retry_failed: bool) -> list[Cell]:
-        """Return the cells that are still to be run."""
-        settled = {"done"} if retry_failed else {"done", "failed"}
-        return [cell for cell in cells if self.status(cell.key) not in settled]
+        """Return the cells that still have to be run."""
+        finished = {"done"} if retry_failed else {"done", "failed"}
+        return [cell for cell in cells if self.status(cell.key) not in finished]
 
     def status(self, key: str) -> str | None:
-        """Return done or failed, or None for what was not run."""
-        found: str | None = self.records.get(key, {}).get("status")
-        return found
+        """Return ``"done"`` or ``"failed"``, or None for a cell that was not run."""
+        status: str | None = self.records.get(key, {}).get("status")
+        return status
 
-    def is_begun(self, cell: Cell) -> bool:
-        """Return whether a cell was interrupted, and will go on where it was."""
-        return can_go_on(RunFolder(self._folder(cell)), cell.config)
+    def is_interrupted(self, cell: Cell) -> bool:
+        """Return whether a cell was interrupted and can be resumed."""
+        return can_resume(RunFolder(self._folder(cell)), cell.config)
 
     def run(self, cells: Sequence[Cell], splits: Callable[[float, int], Dataset]) -> int:
-        """Run cells until all are done or the next would not end in time; return how many are left.
+        """Run cells until all are finished or the next one would exceed the budget; return the number of cells left.
 
-        Processes that work in the same folder share the cells among them.
+        Several processes can work in the same folder and share the cells.
         """
         with ExitStack() as held:
             self._needed = {
@@ -81,47 +81,50 @@ class GridRunner:
             while waiting:
                 cell = waiting.popleft()
                 if self._read_again(cell) != before[cell.key]:
-                    continue  # settled by another process
+                    continue  # finished by another process
                 if not self._ends_in_time(cell, len(waiting) + 1):
                     return len(waiting) + 1
                 if cell.key in busy:
-                    self.watcher.note(f"{cell.key}: another process is at it; this one waits")
-                with hold_lock(self._lock(cell), wait=cell.key in busy) as mine:
-                    if not mine:  # see to the others first
+                    self.watcher.note(f"{cell.key}: waiting for another process that is running it")
+                with hold_lock(self._lock(cell), wait=cell.key in busy) as acquired:
+                    if not acquired:  # run other cells first
                         busy.add(cell.key)
                         waiting.append(cell)
                         continue
                     if self._read_again(cell) != before[cell.key]:
-                        continue  # meanwhile, by the other
+                        continue  # finished by another process meanwhile
                     record = self._run_one(cell, splits(cell.p, cell.config.seed))
                 self.watcher.note(f"[{len(cells) - len(waiting)}/{len(cells)}] {cell_line(record)}")
-                self._tidy(cell, waiting)
+                self._remove_unneeded(cell, waiting)
             for key in tuple(self._needed):
-                self._let_go_of_warmup(key)
+                self._release_warmup(key)
         return 0
 
     def _ends_in_time(self, cell: Cell, cells_left: int) -> bool:
-        """Return whether the budget reaches for the next cell; say so if it does not."""
+        """Return whether the next cell fits into the time budget; print a note if it does not."""
         left, expected = self._time_left(), self.expected_seconds(cell)
         if left is None or (left > 0 and (expected or 0) <= left):
             return True
-        takes = "" if expected is None else f"the next takes about {_minutes(expected)}, "
-        rest = f"{_minutes(max(0.0, left))} of the budget are left"
-        self.watcher.note(f"{counted(cells_left, 'cell')} left for another time: {takes}{rest}")
+        estimate = "" if expected is None else f"the next cell takes about {_minutes(expected)}, but "
+        rest = f"{_minutes(max(0.0, left))} of the time budget remain"
+        self.watcher.note(f"{counted(cells_left, 'cell')} not run: {estimate}{rest}; run again to continue")
         return False
 
     def choose(self, splits: Sequence[Unchosen], opened: Callable[[], Callable[[float, int], Dataset]]) -> None:
-        """Choose the thresholds of splits that have none yet, as far as the time reaches."""
+        """Choose the thresholds of splits that have none yet, within the time budget."""
         choices = ThresholdChoices(self.results)
         for number, (warmup, rows) in enumerate(splits):
             left, expected = self._time_left(), self.expected_seconds(warmup)
             if left is not None and (left <= 0 or (expected or 0) > left):
-                self.watcher.note(f"thresholds of {counted(len(splits) - number, 'split')}: left for another time")
+                splits_left = counted(len(splits) - number, "split")
+                self.watcher.note(
+                    f"thresholds of {splits_left} not chosen: the time budget is spent; run again to continue"
+                )
                 return
             p, seed, name = warmup.p, warmup.config.seed, f"{warmup.key}-held-out"
             with hold_lock(self.out / "cells" / f".{name}.lock"):
                 if split_of(warmup) in choices.read():
-                    continue  # by another process that works in the same folder
+                    continue  # chosen by another process in the same folder
                 try:
                     choice = choose_threshold(
                         warmup,
@@ -131,33 +134,33 @@ class GridRunner:
                         watcher=self.quiet,
                         options=RunOptions(cache=self._features),
                     )
-                except Exception as error:  # one split's trouble is not the others'
+                except Exception as error:  # an error in one split must not stop the others
                     for row in rows:
                         self._keep(failed_cell(row, error, self.device))
                     message = self.records[rows[0]["key"]]["message"]
-                    self.watcher.note(f"{warmup.dataset} p={p:g} seed {seed}: no threshold could be chosen: {message}")
+                    self.watcher.note(f"{warmup.dataset} p={p:g} seed {seed}: choosing the threshold failed: {message}")
                     continue
                 self._free_memory()
                 choices.add(choice)
             self.watcher.note(choice.describe())
 
     def expected_seconds(self, cell: Cell) -> float | None:
-        """Return how long a cell will take, from those like it that this machine has done; None if there are none."""
+        """Estimate the time of a cell from similar cells that ran on this machine; return None if there are none."""
         setup, machine = cell.setup["id"], machine_name(self.device)
-        alike = [
+        similar = [
             record
             for record in self.records.values()
             if record["status"] == "done" and record["setup"]["id"] == setup and record["machine"] == machine
         ]
         uses_unlabeled = find_method(cell.config.method).uses_unlabeled
-        same = [r["wall_seconds"] for r in alike if r["method"] == cell.config.method]
-        kind = (uses_unlabeled, cell.own)  # one with settings of its own may need a hundred times as long
-        others = [r["wall_seconds"] for r in alike if (r["uses_unlabeled"], r.get("own", {})) == kind]
+        same = [r["wall_seconds"] for r in similar if r["method"] == cell.config.method]
+        kind = (uses_unlabeled, cell.own)  # the method's own settings may change the time a hundredfold
+        others = [r["wall_seconds"] for r in similar if (r["uses_unlabeled"], r.get("own", {})) == kind]
         return max(same or others, default=None)
 
     @property
     def _features(self) -> Path:
-        """Where all runs keep the features of frozen networks: they are computed once."""
+        """Folder of cached features of frozen networks, shared by all runs."""
         return self.out / "features"
 
     def _train(self, cell: Cell, dataset: Dataset, after: Path | None = None) -> Record:
@@ -170,15 +173,15 @@ class GridRunner:
         return None if self.budget is None else self.budget - (time.monotonic() - self.began)
 
     def _read_again(self, cell: Cell) -> Record | None:
-        """Return the cell's record as it is by now; other processes write results, too."""
+        """Read the results again, which other processes may have changed; return the cell's record."""
         self.records = {record["key"]: record for record in self.results.read()}
         return self.records.get(cell.key)
 
     def _run_one(self, cell: Cell, dataset: Dataset) -> Record:
-        """Run a cell and write it down."""
+        """Run a cell and append its record to the results."""
         try:
             record = self._train(cell, dataset, after=self._warmup(cell, dataset))
-        except Exception as error:  # one cell's trouble is written down, and is not the others'
+        except Exception as error:  # record the failure and continue with the other cells
             record = failed_cell(cell.identity(), error, self.device)
         self._keep(record)
         return record
@@ -191,36 +194,37 @@ class GridRunner:
     def _free_memory(self) -> None:
         gc.collect()
         if self.device.type == "cuda":
-            torch.cuda.empty_cache()  # captured graphs hold on to memory of their own
+            torch.cuda.empty_cache()  # CUDA graphs keep their own memory
 
     def _warmup(self, cell: Cell, dataset: Dataset) -> Path | None:
-        """Return the folder of the finished warm-up that the cell starts from; train it if its model was not kept."""
+        """Return the folder of the finished warm-up that a cell starts from; train a deleted one again."""
         if not starts_from_warmup(cell.config, cell.common):
             return None
         warmup = cell.warmup
         folder = self._folder(warmup)
-        with hold_lock(self._lock(warmup)):  # which waits for another process that is training it
+        with hold_lock(self._lock(warmup)):  # waits for another process that is training it
             self._read_again(warmup)
             if self.status(warmup.key) != "done":
-                return None  # it failed: whoever needs it tries for itself
-            if not can_go_on(RunFolder(folder), warmup.config) or not (folder / "metrics.json").exists():
-                self.watcher.note(f"the warm-up {warmup.key} is trained again, as its model was not kept")
+                return None  # it failed, so each cell trains its own warm-up
+            if not can_resume(RunFolder(folder), warmup.config) or not (folder / "metrics.json").exists():
+                self.watcher.note(f"the warm-up {warmup.key} is trained again, because its model was deleted")
                 self._train(warmup, dataset)
         return folder
 
-    def _tidy(self, cell: Cell, later: Iterable[Cell]) -> None:
-        """Delete networks that nobody needs any more, in this process or in another."""
+    def _remove_unneeded(self, cell: Cell, later: Iterable[Cell]) -> None:
+        """Delete networks that no later cell needs, in this process or in another."""
         if not self.keep_models and self.records[cell.key]["status"] == "done" and cell.config.method != WARMUP:
             remove_models(self._folder(cell))
         key = cell.warmup.key
         if key in self._needed and not any(
             other.warmup.key == key for other in later if starts_from_warmup(other.config, other.common)
         ):
-            self._let_go_of_warmup(key)
+            self._release_warmup(key)
 
-    def _let_go_of_warmup(self, key: str) -> None:
-        with self._needed.pop(key).release() as last:
-            if last and self.status(key) == "done" and not self.keep_models:
+    def _release_warmup(self, key: str) -> None:
+        """Release the warm-up's lock; delete its network if no other process holds the lock."""
+        with self._needed.pop(key).release() as is_last:
+            if is_last and self.status(key) == "done" and not self.keep_models:
                 remove_models(self.out / "cells" / key)
 
     def _folder(self, cell: Cell) -> Path:
@@ -231,17 +235,17 @@ class GridRunner:
 
 
 class QuietBar(Watcher):
-    """Shows the moving line of a training, and none of its notes: a cell gets one line when it is done."""
+    """Shows the progress bar of a training without its notes; each finished cell gets one line instead."""
 
     def __init__(self, watcher: Watcher) -> None:
         super().__init__(watcher.quiet, watcher.console)
 
     def note(self, text: str) -> None:
-        """Say nothing."""
+        """Discard a note."""
 
 
 def cell_line(record: Record) -> str:
-    """Return a finished cell in one line."""
+    """Describe a finished cell in one line."""
     variant = f" ({record['variant']})" if record["variant"] else ""
     name = f"{record['dataset']} {Path(record['method']).name}{variant} p={record['p']:g} seed {record['seed']}"
     if record["status"] == "failed":

@@ -1,7 +1,7 @@
-"""Studies besides the table: the reliable interval (figure 3), thresholds, how far class proportions can be trusted.
+"""Benchmark studies: keep_pos and keep_neg (figure 3), decision thresholds, and errors of class proportions.
 
-The last needs labels only: labeled sets of growing size n are drawn from training labels that are all known, and
-what they say of each class's proportion is compared with the rest, beside what theory promises.
+The study of class proportions needs labels only. It draws labeled sets of growing size n from the fully labeled
+training set and compares their class proportions with those of the other images, and with theoretical bounds.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ KEEP_NEG = (0.95, 0.96, 0.97, 0.98, 0.99, 1.0)
 CONFIDENCE = 0.9
 LABEL_STUDY = "label_study.json"
 DRAWS = 200
-CELLS_AT_MOST = 2 * 10**8  # labels counted in all draws together: keeps large data sets within seconds
+MAX_LABELS = 2 * 10**8  # labels counted in all draws, so that large datasets take seconds
 
 Variant: TypeAlias = tuple[str, SettingValues]  # a method and its options
 
 
 def eta_variants() -> tuple[Variant, ...]:
-    """Return CAP with one of its two shares lowered while the other stays at 1."""
+    """Return CAP with keep_pos below 1 and keep_neg 1, and the other way round."""
     pos: list[Variant] = [("cap", {"keep_pos": share, "keep_neg": 1.0}) for share in KEEP_POS]
     neg: list[Variant] = [("cap", {"keep_pos": 1.0, "keep_neg": share}) for share in KEEP_NEG]
-    return tuple(pos + neg[:-1])  # both at 1 is the same cell
+    return tuple(pos + neg[:-1])  # both lists end with the cell in which both are 1
 
 
 class Study(NamedTuple):
-    """What a study runs besides the methods as they are.
+    """Cells that a study adds to a grid.
 
     Attributes:
-        variants: methods with options of their own.
+        variants: methods with their options.
         tuned: methods whose threshold is chosen on held-out labels.
-        table: it makes rows of the paper's table, so it usually has the table's labeled shares; others have one.
+        table: whether the study adds rows to the paper's table; by default it then has all its labeled shares, not one.
     """
 
     variants: tuple[Variant, ...] = ()
@@ -56,7 +56,7 @@ STUDIES = {"eta": Study(eta_variants()), "thresholds": Study(tuned=tuple(TUNED_F
 
 
 def split_proportions(y: np.ndarray, shares: Iterable[float], seeds: Iterable[int]) -> list[JsonObject]:
-    """Return, for each split of the paper, the class frequencies of its labeled and of its unlabeled part."""
+    """Return the class frequencies of the labeled and the unlabeled set for each split of the paper."""
     splits = []
     for share in shares:
         for seed in seeds:
@@ -76,14 +76,14 @@ def split_proportions(y: np.ndarray, shares: Iterable[float], seeds: Iterable[in
 
 
 def proportion_errors(y: np.ndarray, points: int = 16, seed: int = 0) -> list[JsonObject]:
-    r"""Return, for growing n, the errors :math:`|\hat\gamma_k - \gamma_k|` and what was promised about them.
+    r"""Return the errors :math:`|\hat\gamma_k - \gamma_k|` of class proportions for growing n, with their bounds.
 
-    The true proportion is that of the rows that were not drawn, as in the paper's theorem 1.
+    The true proportion is that of the rows that are not drawn, as in the paper's theorem 1.
     """
     rows, classes = y.shape
-    # up to half of the rows: a smaller rest is itself no good measure of what is true
+    # at most half of the rows, because the true proportion of few remaining rows is itself uncertain
     sizes = np.unique(np.geomspace(min(20, rows // 2), rows // 2, points).astype(int))
-    draws = max(5, min(DRAWS, CELLS_AT_MOST // max(1, y.size)))
+    draws = max(5, min(DRAWS, MAX_LABELS // max(1, y.size)))
     rng, total = np.random.default_rng(seed), (y == 1).sum(0)
     counts = np.empty((draws, len(sizes), classes), dtype=np.int64)
     for draw in counts:
@@ -97,8 +97,8 @@ def _errors_at(n: int, counts: np.ndarray, total: np.ndarray, rows: int) -> Json
     bounds = [proportion_interval(draw, n, CONFIDENCE) for draw in counts]
     low, high = (np.stack([pair[side] for pair in bounds]) for side in (0, 1))
     spread = proportion_interval(np.full(counts.shape[1], n // 2), n, CONFIDENCE, "hoeffding")
-    says_something = 2 * rows < n * (rows - n)  # else theorem 1 holds with probability 0
-    bound = theorem1_bound(n, rows - n) if says_something else None
+    is_informative = 2 * rows < n * (rows - n)  # otherwise theorem 1 holds with probability 0
+    bound = theorem1_bound(n, rows - n) if is_informative else None
     return {
         "n": n, "m": rows - n, "draws": len(counts),
         "median_error": float(np.median(errors)), "worst_class_error": float(errors.max(1).mean()),
@@ -115,7 +115,7 @@ def _errors_at(n: int, counts: np.ndarray, total: np.ndarray, rows: int) -> Json
 def write_label_study(
     file: Path, y: np.ndarray, classes: tuple[str, ...], shares: Iterable[float], seeds: Iterable[int]
 ) -> None:
-    """Write both label studies down, so that figures can be made later where the data are not."""
+    """Write the study of class proportions to a file, so that charts can be drawn without the data."""
     study = {
         "classes": list(classes),
         "confidence": CONFIDENCE,
@@ -126,11 +126,13 @@ def write_label_study(
 
 
 def read_label_study(file: Path) -> JsonObject | None:
-    """Return what was written, or None if nothing was."""
+    """Read the study of class proportions; return None if it does not exist."""
     try:
         study: JsonObject = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise TagspreadError(f"{file} cannot be read ({error}); delete it, and the next call makes it anew.") from None
+        raise TagspreadError(
+            f"{file} cannot be read ({error}); delete the file; the next run creates it again."
+        ) from None
     return study

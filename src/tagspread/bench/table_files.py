@@ -1,4 +1,4 @@
-"""Tables on the disk: ``table.md``, ``table.csv`` and ``table.html``."""
+"""Write benchmark tables as Markdown, CSV and HTML (``table.md``, ``table.csv``, ``table.html``)."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ TABLES = ("table.md", "table.csv", "table.html")
 
 
 def write_tables(folder: Path, dataset: str, tables: Sequence[Table], records: Sequence[Record]) -> list[str]:
-    """Write all forms; return what a person should know."""
+    """Write the tables in all formats; return notes for the user."""
     notes = [*machine_notes(records), *source_notes(marks_in(tables))]
     texts = {TABLES[0]: markdown(dataset, tables, notes), TABLES[1]: comma_separated(tables)}
-    said = []
+    messages = []
     page = html(dataset, tables, notes)
     if page is None:
-        said.append("jinja2 is not installed: table.html is not written; call again with --tables-only where it is")
+        messages.append(
+            "jinja2 is not installed, so table.html is not written; install it and run again with --tables-only"
+        )
     else:
         texts[TABLES[2]] = page
     for name, text in texts.items():
         write_file(folder / name, text)
-    return [f"wrote {', '.join(str(folder / name) for name in texts)}", *said]
+    return [f"wrote {', '.join(str(folder / name) for name in texts)}", *messages]
 
 
 def markdown(dataset: str, tables: Sequence[Table], notes: Sequence[str]) -> str:
     """Return all tables as Markdown."""
     parts = [f"# {find_dataset(dataset).title}: test mAP in percent\n"]
-    beside = "in square brackets the published figure and the gap to it; " if marks_in(tables) else ""
+    brackets = "in square brackets: published value and difference to it; " if marks_in(tables) else ""
     parts.append(
-        f"Mean ± standard deviation over seeds; **bold**: the highest of a column; {beside}{MISSING}: not run.\n"
+        f"Mean ± standard deviation over seeds; **bold**: highest value of a column; {brackets}{MISSING}: not run.\n"
     )
     for protocol in PROTOCOLS:
         parts.append(f"## Protocol: {protocol}\n\n{protocol_words(protocol, tables)}\n")
         for table in (table for table in tables if table.protocol == protocol):
             parts.append(f"### {table.title}\n\n{_markdown_table(table)}")
             parts.append("".join(f"- {note}\n" for note in table.notes))
-    parts.append("## Where the figures come from\n\n" + "".join(f"- {note}\n" for note in notes))
+    parts.append("## Sources\n\n" + "".join(f"- {note}\n" for note in notes))
     return "\n".join(part for part in parts if part)
 
 
@@ -62,7 +64,7 @@ def _markdown_table(table: Table) -> str:
 
 
 def comma_separated(tables: Sequence[Table]) -> str:
-    """Return all tables as one list: a line for each cell."""
+    """Return all tables as CSV with one line per cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
@@ -73,8 +75,8 @@ def comma_separated(tables: Sequence[Table]) -> str:
         setup = [table.setup[name] for name in ("preset", "backbone", "image_size", "weights", "id")]
         for row in table.rows:
             for share, entry in zip(table.shares, row.entries, strict=True):
-                figures = (entry.mean, entry.std, entry.published and entry.published.value, entry.gap)
-                mean, std, literature, gap = ("" if value is None else f"{value:.3f}" for value in figures)
+                values = (entry.mean, entry.std, entry.published and entry.published.value, entry.gap)
+                mean, std, literature, gap = ("" if value is None else f"{value:.3f}" for value in values)
                 writer.writerow(
                     (table.protocol, *setup, row.plain_method, row.variant, f"{share:g}", mean, std, len(entry.values),
                      entry.wanted, entry.failed, literature, gap, int(entry.best), int(entry.tie))
@@ -83,7 +85,7 @@ def comma_separated(tables: Sequence[Table]) -> str:
 
 
 def html(dataset: str, tables: Sequence[Table], notes: Sequence[str]) -> str | None:
-    """Return a page that needs no other file; None where jinja2 is missing."""
+    """Return all tables as a self-contained HTML page; None if jinja2 is not installed."""
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError:
@@ -94,9 +96,9 @@ def html(dataset: str, tables: Sequence[Table], notes: Sequence[str]) -> str | N
         (protocol, protocol_words(protocol, tables), [table for table in tables if table.protocol == protocol])
         for protocol in PROTOCOLS
     ]
-    has = {
+    flags = {
         "published": bool(marks_in(tables)),
         "ties": any(entry.tie for table in tables for row in table.rows for entry in row.entries),
     }
     page = environment.from_string(source)
-    return page.render(dataset=find_dataset(dataset).title, protocols=by_protocol, notes=notes, **has) + "\n"
+    return page.render(dataset=find_dataset(dataset).title, protocols=by_protocol, notes=notes, **flags) + "\n"

@@ -1,4 +1,4 @@
-"""What a table is made of: plain values, which become Markdown, CSV and HTML elsewhere."""
+"""Data model of benchmark tables: entries, rows and tables, before they are written as Markdown, CSV or HTML."""
 
 from __future__ import annotations
 
@@ -15,12 +15,21 @@ TITLES: dict[str, str] = {
     "topk": "Top-k", "iat": "IAT", "adsh": "ADSH", "freematch": "FreeMatch", "drml": "DRML", "cap": "CAP",
     "mat": "MAT", "d2l": "D2L", "dicap": "DiCaP",
 }  # fmt: skip
-MISSING = "\u2013"  # a dash as it is printed
+MISSING = "\u2013"  # shown for a cell that was not run
 
 
 @dataclass
 class Entry:
-    """One cell of a table: figures in percent."""
+    """One entry of a table: mAP in percent.
+
+    Attributes:
+        values: mAP of each seed.
+        wanted: number of requested seeds.
+        published: the published value.
+        failed: number of failed seeds.
+        best: whether the mean is the highest of its column.
+        tie: whether the mean is within one standard deviation of the highest.
+    """
 
     values: list[float]
     wanted: int
@@ -36,16 +45,16 @@ class Entry:
 
     @property
     def std(self) -> float | None:
-        """Standard deviation over the seeds (n - 1), if there are two."""
+        """Sample standard deviation over the seeds (n - 1); None for fewer than two."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     @property
     def gap(self) -> float | None:
-        """How far above the published figure."""
+        """Difference to the published value."""
         return None if self.mean is None or self.published is None else self.mean - self.published.value
 
     def text(self) -> str:
-        """Return mean and spread, with the number of seeds where some are missing.
+        """Format mean and standard deviation, with the number of seeds if some are missing.
 
         >>> Entry([70.0, 71.0], 3, None).text()
         '70.50 ± 0.71 (n = 2)'
@@ -56,7 +65,7 @@ class Entry:
         return f"{self.mean:.2f}{spread}" + (f" (n = {len(self.values)})" if len(self.values) < self.wanted else "")
 
     def published_text(self) -> str:
-        """Return the published figure and the gap."""
+        """Format the published value and the difference to it."""
         if self.published is None:
             return ""
         gap = "" if self.gap is None else f", {signed(self.gap)}"
@@ -65,7 +74,7 @@ class Entry:
 
 @dataclass
 class Row:
-    """A method's line."""
+    """The row of a method or of one of its variants."""
 
     name: str
     method: str
@@ -74,13 +83,13 @@ class Row:
 
     @property
     def plain_method(self) -> str:
-        """The method, of one from a file not where that lies, unless two of one name must be told apart."""
+        """The method; for a method from a file without its folder, unless another file has the same name."""
         return self.method if self.method in TITLES else self.name.removesuffix(f", {self.variant}")
 
 
 @dataclass
 class Table:
-    """One table: a data set, a protocol, a setup."""
+    """The table of one dataset, protocol and setup."""
 
     title: str
     protocol: str
@@ -91,7 +100,7 @@ class Table:
 
 
 def signed(value: float) -> str:
-    """Return a number with its sign, a true minus where it is negative.
+    """Format a number with its sign, using the minus sign instead of a hyphen.
 
     >>> signed(1.0)
     '+1.00'
@@ -100,7 +109,7 @@ def signed(value: float) -> str:
 
 
 def row_name(method: str, variant: str) -> str:
-    """Return what a row is called; of a method from a file not where that lies.
+    """Return the name of a row; a method from a file is named without its folder.
 
     >>> row_name("cap", "keep_pos=0.8"), row_name("topk", ""), row_name("/home/me/rules.py:Rule", "")
     ('CAP, keep_pos=0.8', 'Top-k', 'rules.py:Rule')

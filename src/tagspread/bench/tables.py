@@ -1,6 +1,6 @@
-"""From records to tables: methods by labeled shares, mean and spread over seeds, the published figure beside each.
+"""Build benchmark tables from records: methods by labeled shares, mean and spread over seeds, published values.
 
-A table is made of plain values first; ``write_tables`` then writes all of them as Markdown, CSV and HTML.
+:func:`tagspread.bench.table_files.write_tables` writes the tables.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from tagspread.methods import METHODS
 
 
 def build_tables(dataset: str, records: Iterable[Record], planned: Iterable[Record]) -> list[Table]:
-    """Return all tables of a data set: by protocol, then by setup in the order in which they came."""
-    asked, found = ([cell for cell in some if cell["dataset"] == dataset] for some in (planned, records))
-    cells = {place_of(cell): cell for cell in (*asked, *current(found, asked))}
+    """Return all tables of a dataset, by protocol, then by setup in order of first occurrence."""
+    requested, finished = ([cell for cell in part if cell["dataset"] == dataset] for part in (planned, records))
+    cells = {place_of(cell): cell for cell in (*requested, *current(finished, requested))}
     setups = {cell["setup"]["id"]: cell["setup"] for cell in cells.values()}
-    said = _said_already(cells.values())
+    redundant = _redundant_variants(cells.values())
     tables = []
     for protocol in PROTOCOLS:
         for name, setup in setups.items():
-            here = [c for c in cells.values() if c["setup"]["id"] == name and row_of(c) not in said]
+            shown = [c for c in cells.values() if c["setup"]["id"] == name and row_of(c) not in redundant]
             title = f"{find_dataset(dataset).title}, {describe(setup)}"
-            usual = [cell for cell in here if not _is_variant(cell)]
-            varied = [cell for cell in here if _is_variant(cell)]
-            if usual:
-                tables.append(_table(title, protocol, setup, usual, dataset))
-            if varied:  # beside the method as it is, in the same splits
-                splits = {_split(cell) for cell in varied}
-                beside = [cell for cell in usual if not cell["variant"] and _split(cell) in splits]
-                tables.append(_table(f"{title}, variants", protocol, setup, beside + varied, None))
+            methods = [cell for cell in shown if not _is_variant(cell)]
+            variants = [cell for cell in shown if _is_variant(cell)]
+            if methods:
+                tables.append(_table(title, protocol, setup, methods, dataset))
+            if variants:  # together with the unchanged method in the same splits
+                splits = {_split(cell) for cell in variants}
+                unchanged = [cell for cell in methods if not cell["variant"] and _split(cell) in splits]
+                tables.append(_table(f"{title}, variants", protocol, setup, unchanged + variants, None))
     return tables
 
 
@@ -47,47 +47,47 @@ def _split(cell: Record) -> tuple[str, float, int]:
     return cell["method"], cell["p"], cell["seed"]
 
 
-def _said_already(cells: Iterable[Record]) -> set[RowName]:
-    """Return the variants of which every cell stands in a row of chosen thresholds, too."""
+def _redundant_variants(cells: Iterable[Record]) -> set[RowName]:
+    """Return the rows of variants whose cells are all in a row of chosen thresholds as well."""
     chosen = {cell["key"] for cell in cells if cell["variant"] == BY_LABELS}
     others = [cell for cell in cells if _is_variant(cell)]
     return {row_of(cell) for cell in others} - {row_of(cell) for cell in others if cell["key"] not in chosen}
 
 
 def describe(setup: Record) -> str:
-    """Return a setup in words."""
-    known = {"none": "no pretrained weights", "pretrained": "pretrained"}
-    weights = known.get(setup["weights"], f"weights {setup['weights_name']} ({setup['weights'][:8]})")
+    """Describe a setup in a title."""
+    descriptions = {"none": "no pretrained weights", "pretrained": "pretrained"}
+    weights = descriptions.get(setup["weights"], f"weights {setup['weights_name']} ({setup['weights'][:8]})")
     data = "".join(f", {value} {name}" for name, value in setup["data"].items())
     asked = "".join(f", {name}={value}" for name, value in setup.get("asked", {}).items())
     return f"preset {setup['preset']}, {setup['backbone']}, {setup['image_size']} px, {weights}{data}{asked}"
 
 
 def _table(title: str, protocol: str, setup: Record, cells: Sequence[Record], published_for: str | None) -> Table:
-    """Return one table; with a data set's name, the published figures stand beside its own."""
+    """Return one table, with published values if a dataset is given."""
     shares = sorted({cell["p"] for cell in cells})
     names = sorted({(cell["method"], cell["variant"]) for cell in cells}, key=_rank)
     rows = []
     for method, variant in names:
         entries = []
         for share in shares:
-            here = [c for c in cells if (c["method"], c["variant"], c["p"]) == (method, variant, share)]
-            values = [100 * c[protocol] for c in here if c.get("status") == "done"]
-            beside = published(published_for, method, share) if published_for else None
-            entries.append(Entry(values, len(here), beside, sum(c.get("status") == "failed" for c in here)))
+            seeds = [c for c in cells if (c["method"], c["variant"], c["p"]) == (method, variant, share)]
+            values = [100 * c[protocol] for c in seeds if c.get("status") == "done"]
+            literature = published(published_for, method, share) if published_for else None
+            entries.append(Entry(values, len(seeds), literature, sum(c.get("status") == "failed" for c in seeds)))
         rows.append(Row(row_name(method, variant), method, variant, entries))
-    _tell_apart(rows)
-    most = max(entry.wanted for row in rows for entry in row.entries)
+    _make_names_unique(rows)
+    wanted = max(entry.wanted for row in rows for entry in row.entries)
     for row in rows:
         for entry in row.entries:
-            entry.wanted = most
+            entry.wanted = wanted
     notes = [note for k, share in enumerate(shares) for note in judge(rows, k, share)]
     notes += own_settings(rows, cells) + chosen_thresholds(cells) + failures(cells)
     return Table(title, protocol, setup, shares, rows, notes)
 
 
-def _tell_apart(rows: Sequence[Row]) -> None:
-    """Name methods of the user's own by their whole path where files of one name lie in two folders."""
+def _make_names_unique(rows: Sequence[Row]) -> None:
+    """Show the full path of custom methods whose files have the same name in two folders."""
     names = [row.name for row in rows]
     for row, name in zip(rows, names, strict=True):
         if names.count(name) > 1:

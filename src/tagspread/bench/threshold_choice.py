@@ -1,10 +1,9 @@
-"""Thresholds that no paper gives: chosen on labeled images that are held out from a labeled-only run.
+"""Choose the pseudo-label threshold of IAT and PLC on held-out labeled images; the papers give no value.
 
-IAT and PLC call a class present from one probability on, and which one serves depends on the data. For each labeled
-share and seed a fifth of the labeled part is held out, a labeled-only run is trained on the rest, with the loss that
-the method is going to be trained with, and the threshold is taken at which its overall F1 on the fifth is highest. The
-method is then trained on the whole labeled part with that threshold: a cell like any other. Nothing but the labeled
-part is used.
+IAT and PLC label a class as present above a fixed probability, and the best value depends on the data. For each labeled
+share and seed, a fifth of the labeled set is held out, and a labeled-only run is trained on the rest with the loss of
+the method. The threshold with the highest overall F1 on the held-out images is chosen. The method is then trained on
+the whole labeled set with this threshold, as an ordinary cell. Only labeled images are used.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ from tagspread.wording import counted
 
 FILE = "thresholds.json"
 HELD_OUT = 0.2
-TRIED = tuple(k / 20 for k in range(1, 20))  # 0.05 to 0.95
-TUNED_FROM = {"plc": 0.5, "iat": TRIED[0]}  # methods with one threshold for all, and the lowest that it may be
-BY_LABELS = "threshold by held-out labels"  # what such a row of a table is called
+CANDIDATES = tuple(k / 20 for k in range(1, 20))  # 0.05 to 0.95
+TUNED_FROM = {"plc": 0.5, "iat": CANDIDATES[0]}  # methods with one threshold, and its lowest value
+BY_LABELS = "threshold by held-out labels"  # variant name of such a row in the tables
 
-Split: TypeAlias = tuple[str, str, float, int]  # data set, setup, labeled share, seed
+Split: TypeAlias = tuple[str, str, float, int]  # dataset, setup, labeled share, seed
 
 
 class Unchosen(NamedTuple):
-    """A split whose threshold is not known yet.
+    """A split whose threshold has not been chosen yet.
 
     Attributes:
-        warmup: its labeled-only cell.
-        rows: what stands for the cells to come, one for each method, so that a table can show that they are missing.
+        warmup: the labeled-only cell of the split.
+        rows: placeholder records of the cells to run, one per method, so that tables show them as missing.
     """
 
     warmup: Cell
@@ -52,15 +51,15 @@ class Unchosen(NamedTuple):
 
 @dataclass(frozen=True)
 class ThresholdChoice:
-    """What the held-out images of one split say.
+    """F1 at each threshold on the held-out images of one split.
 
     Attributes:
-        dataset: voc, coco, nus or demo.
-        setup: of the labeled-only run.
+        dataset: name of the dataset.
+        setup: ID of the setup of the labeled-only run.
         p: labeled share.
-        seed: of the split and of the run.
-        images: how many were held out.
-        f1: their overall F1 at each threshold.
+        seed: seed of the split and the run.
+        images: number of held-out images.
+        f1: overall F1 at each threshold.
     """
 
     dataset: str
@@ -72,25 +71,25 @@ class ThresholdChoice:
 
     @property
     def split(self) -> Split:
-        """What the choice is for."""
+        """The split that the threshold was chosen for."""
         return self.dataset, self.setup, self.p, self.seed
 
     def threshold(self, method: str) -> float:
-        """Return the best threshold that the method can have, the lowest of equals."""
+        """Return the threshold with the highest F1 in the range of the method; the lowest one in a tie."""
         return max(sorted(t for t in self.f1 if t >= TUNED_FROM[method]), key=self.f1.__getitem__)
 
     def describe(self) -> str:
-        """Return the choice in one line."""
-        taken = ", ".join(
+        """Describe the choice in one line."""
+        thresholds = ", ".join(
             f"{method.upper()} {t:g} (overall F1 {100 * self.f1[t]:.1f})"
             for method, t in ((method, self.threshold(method)) for method in TUNED_FROM)
         )
         held_out = counted(self.images, "held-out labeled image")
-        return f"{self.dataset} p={self.p:g} seed {self.seed}: thresholds by {held_out}: {taken}"
+        return f"{self.dataset} p={self.p:g} seed {self.seed}: thresholds chosen on {held_out}: {thresholds}"
 
 
 def split_of(cell: Cell) -> Split:
-    """Return the split that a cell is of."""
+    """Return the split of a cell."""
     return cell.dataset, cell.setup["id"], cell.p, cell.config.seed
 
 
@@ -103,33 +102,35 @@ def choose_threshold(
     watcher: Watcher | None = None,
     options: RunOptions | None = None,
 ) -> ThresholdChoice:
-    """Train on four fifths of the labeled part, or resume that run, and try the thresholds on the rest.
+    """Train or resume a labeled-only run on four fifths of the labeled set; evaluate thresholds on the rest.
 
     The other arguments are those of ``run_training``.
     """
     if not round(HELD_OUT * len(dataset.labeled)):
-        raise TagspreadError(f"{counted(len(dataset.labeled), 'labeled image')}: too few to hold a fifth out.")
-    apart = replace(dataset, test=dataset.test[:0]).hold_out(HELD_OUT, warmup.config.seed)
-    # losses and labeled-only methods go by the same names; another fifth held out would be one too many
+        raise TagspreadError(
+            f"{counted(len(dataset.labeled), 'labeled image')}: too few to hold out a fifth; increase --p."
+        )
+    reduced = replace(dataset, test=dataset.test[:0]).hold_out(HELD_OUT, warmup.config.seed)
+    # labeled-only methods have the names of their losses; selection "last" holds out no further images
     config = replace(warmup.config, method=warmup.config.loss, selection="last")
-    run = train_in(folder, apart, config, options or RunOptions(), device=device, watcher=watcher)
+    run = train_in(folder, reduced, config, options or RunOptions(), device=device, watcher=watcher)
     network = load_network(read_artifact(run.path), device)
-    found = score(network, apart.store, apart.held_out, device=device, precision=config.precision).sigmoid().cpu()
+    scores = score(network, reduced.store, reduced.held_out, device=device, precision=config.precision).sigmoid().cpu()
     remove_models(folder)
-    truth = torch.from_numpy(apart.y[apart.held_out])
-    f1 = {t: round(multilabel_report((found >= t).to(torch.int8), truth)["OF1"], 4) for t in TRIED}
+    truth = torch.from_numpy(reduced.y[reduced.held_out])
+    f1 = {t: round(multilabel_report((scores >= t).to(torch.int8), truth)["OF1"], 4) for t in CANDIDATES}
     return ThresholdChoice(*split_of(warmup), len(truth), f1)
 
 
 class ThresholdChoices:
-    """The choices of a grid's folder, in ``thresholds.json``."""
+    """The chosen thresholds of a grid, in ``thresholds.json``."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
         self.file = results.folder / FILE
 
     def read(self) -> dict[Split, ThresholdChoice]:
-        """Return what was chosen so far."""
+        """Return the thresholds chosen so far."""
         try:
             splits = json.loads(self.file.read_text(encoding="utf-8"))["splits"]
             choices = [
@@ -137,26 +138,28 @@ class ThresholdChoices:
                 for split in splits
             ]
             for choice in choices:
-                choice.describe()  # does it have what it takes?
+                choice.describe()  # raises if a value is missing
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            message = f"{self.file} cannot be read ({error}); delete it, and thresholds are chosen anew."
+            message = f"{self.file} cannot be read ({error}); delete it to choose the thresholds again."
             raise TagspreadError(message) from None
         return {choice.split: choice for choice in choices}
 
     def add(self, choice: ThresholdChoice) -> None:
-        """Keep a choice, unless another process has made it meanwhile: its cells may be at work."""
-        with self.results.alone():
-            known = self.read()
-            known.setdefault(choice.split, choice)
-            write_file(self.file, json.dumps({"splits": [asdict(one) for one in known.values()]}, indent=1) + "\n")
+        """Store a choice, unless another process has stored one meanwhile, whose cells may be running."""
+        with self.results.locked():
+            choices = self.read()
+            choices.setdefault(choice.split, choice)
+            write_file(
+                self.file, json.dumps({"splits": [asdict(stored) for stored in choices.values()]}, indent=1) + "\n"
+            )
 
 
 def chosen_rows(cells: Iterable[Record], choices: dict[Split, ThresholdChoice]) -> Iterator[Record]:
-    """Return the cells whose threshold is the chosen one of their split, as cells of a row of their own.
+    """Return the cells that have the chosen threshold of their split, as cells of a separate row.
 
-    Thresholds differ from seed to seed; the rule by which they are chosen does not, so they belong in one row.
+    The thresholds differ between seeds, but the rule for choosing them does not, so the cells form one row.
     """
     for cell in cells:
         choice = choices.get((cell["dataset"], cell["setup"]["id"], cell["p"], cell["seed"]))

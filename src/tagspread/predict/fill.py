@@ -141,9 +141,11 @@ def _read(table: Path, images: Path, options: TableOptions) -> _Table:
     numbered = [(number, row) for number, row in lines if any(cell.strip() for cell in row)]
     for number, row in numbered:
         if len(row) != len(header):
-            raise TagspreadError(f"{table} line {number} has {len(row)} cells, its header {len(header)}.")
+            raise TagspreadError(
+                f"{table} line {number} has {len(row)} cells, but the header line has {len(header)}; correct the line."
+            )
     if not numbered:
-        raise TagspreadError(f"{table} has no rows below its header line.")
+        raise TagspreadError(f"{table} has no rows below its header line; add the images to fill.")
     rows = [row for _, row in numbered]
     columns = find_columns(header, rows[:SAMPLE], options, str(table))
     rule = NameRule(images, Source(str(table), "line"), options.allow_outside)

@@ -24,7 +24,7 @@ from tagspread.train.scoring import score
 from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import TagNet
 
-MOST_AT_A_TIME = 256  # largest batch; the next one is copied to the GPU meanwhile
+MAX_BATCH = 256  # largest batch; the next one is copied to the GPU meanwhile
 
 
 class Tagger:
@@ -109,7 +109,7 @@ class Tagger:
         self, images: ImageInput | Iterable[ImageInput], *, mirror: bool = False, batch: int | None = None
     ) -> Iterator[tuple[Chunk, np.ndarray]]:
         """Yield chunks of images with the network's logits; ignore the logits of unreadable images."""
-        batch = batch or min(MOST_AT_A_TIME, ImageModality(self.artifact.shape).suitable_batch(self.device))
+        batch = batch or min(MAX_BATCH, ImageModality(self.artifact.shape).suitable_batch(self.device))
         pending: deque[tuple[Chunk, Tensor, torch.cuda.Event | None]] = deque()
         for chunk in read_chunks(images, self.artifact.shape, batch):
             # budget 0 keeps the images in host memory; batches are copied while the GPU runs on the previous one

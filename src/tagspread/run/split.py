@@ -206,7 +206,7 @@ def _damage(row: Sequence[str], classes: Sequence[str]) -> str:
     """Describe what is wrong with a line; return an empty string if it is valid."""
     cells = len(COLUMNS) + len(classes)
     if len(row) != cells:
-        return f": it has {len(row)} cells, the header {cells}"
+        return f": it has {len(row)} cells, but the header line has {cells}"
     name, part, digest, *values = row
     if not name:
         return ": it names no image"
