@@ -66,9 +66,9 @@ def test_add_a_method(example, tmp_path):
     assert any(f",{name}," in line for line in grid(request, tmp_path / "out"))
 
 
-def test_add_a_data_set(example, tmp_path):
+def test_add_a_dataset(example, tmp_path):
     before = set(DATASETS)
-    example("Add a data set", {"DATASETS": DATASETS})
+    example("Add a dataset", {"DATASETS": DATASETS})
     (name,) = set(DATASETS) - before
     dataset = DATASETS[name]
     root, rng = tmp_path / "data", np.random.default_rng(0)
