@@ -52,7 +52,7 @@ class Trainings:
         self.answers[name] = self.answer(run)
 
     def who(self, run):
-        """Return the name of the run that gives a folder's predictions; None if it is incomplete; fail for a mixture."""
+        """Return the name of the run that gives a folder's predictions; None if incomplete; fail for a mixture."""
         try:
             found = self.answer(run)
         except ts.TagspreadError:
