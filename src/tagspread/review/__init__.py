@@ -1,0 +1,1 @@
+"""Review a run in the browser: the page, its queue of images, and the answers that people gave."""
