@@ -98,7 +98,7 @@ def test_many_rows_in_strips_with_the_arguments_of_cat_targets(monkeypatch):
         assert isinstance(targets, np.ndarray)
         np.testing.assert_array_equal(targets, expected[rows])
     # three digits of scores and two of row numbers, for two sides of five classes
-    assert sum(sent) <= 3 + 5 * 2 * 5 * 2**11
+    assert sum(sent) <= 5 + 5 * 2 * 5 * 2**11
 
 
 def test_traffic_does_not_depend_on_rows_or_shards():
@@ -112,17 +112,61 @@ def test_traffic_does_not_depend_on_rows_or_shards():
             return targets_of_shard(scores[parts[k]], shard, n_pos, [9] * 3)
 
         traffic.add(tuple(on_shards(parts, rows, work)[1]))
-    assert traffic == {(3, 2 * 3 * 2**11, 2 * 3 * 2**11, 2 * 3 * 2**10)}
+    assert traffic == {(5, 2 * 3 * 2**11, 2 * 3 * 2**11, 2 * 3 * 2**10)}
 
 
-@pytest.mark.parametrize("rows", [[np.arange(3), np.arange(3, 5)], [np.arange(3), np.array([2, 7, 3])]])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [np.arange(3), np.arange(3, 5)],
+        [np.arange(3), np.array([2, 7, 3])],
+        [np.arange(3), np.array([2, 4, 5])],  # as many rows as there are, but row 2 twice and row 3 nowhere
+    ],
+)
 def test_shards_that_do_not_fit_together_are_refused_everywhere(rows):
     with pytest.raises(TagspreadError, match="give each row from 0 to total - 1 to exactly one shard"):
         on_shards(rows, 6, lambda k, shard: targets_of_shard(torch.zeros(len(rows[k]), 1), shard, [1], [1]))
 
 
-def test_nan_on_one_shard_is_said_on_all():
-    scores, parts = torch.zeros(4, 2), [np.arange(2), np.arange(2, 4)]
-    scores[3, 1] = torch.nan
-    with pytest.raises(TagspreadError, match="NaN in 1 entries"):
-        on_shards(parts, 4, lambda k, shard: targets_of_shard(scores[parts[k]], shard, [1, 1], [1, 1]))
+@given(problems(), st.data())
+def test_nan_is_refused_on_all_shards_with_the_words_of_one_process(problem, data):
+    scores, n_pos, n_neg, parts = problem
+    scores[data.draw(st.integers(0, len(scores) - 1)), data.draw(st.integers(0, scores.shape[1] - 1))] = torch.nan
+    with pytest.raises(TagspreadError) as one_process:
+        targets_by_rank(scores, n_pos, n_neg)
+    with pytest.raises(TagspreadError) as shards:
+        on_shards(parts, len(scores), lambda k, shard: targets_of_shard(scores[parts[k]], shard, n_pos, n_neg))
+    assert str(shards.value) == str(one_process.value)
+
+
+@given(problems(), st.data())
+def test_options_of_cat_targets(problem, data):
+    """Counts, priors (NaN where unknown) and intervals per class give the targets of one process."""
+    scores, _, _, parts = problem
+    classes = scores.shape[1]
+    labeled = data.draw(st.integers(1, 20))
+    share = st.floats(0, 1).map(lambda value: round(value, 3))
+    lists = {
+        name: data.draw(st.lists(values, min_size=classes, max_size=classes))
+        for name, values in {
+            "positives": st.integers(0, labeled),
+            "keep_pos": share,
+            "keep_neg": share,
+            "priors": st.one_of(st.just(float("nan")), share),
+        }.items()
+    }
+    expected = cat_targets(scores, labeled=labeled, **lists)
+    results, _ = on_shards(
+        parts, len(scores), lambda k, shard: cat_targets_of_shard(scores[parts[k]], shard, labeled=labeled, **lists)
+    )
+    for rows, targets in zip(parts, results, strict=True):
+        assert torch.equal(targets, expected[rows])
+
+
+def test_a_shard_without_rows_takes_part():
+    scores, parts = torch.tensor([[0.9], [0.2], [0.7]]), [np.arange(3), np.arange(0)]
+    results, _ = on_shards(
+        parts, 3, lambda k, shard: cat_targets_of_shard(scores[parts[k]], shard, positives=[1], labeled=3)
+    )
+    assert results[0].ravel().tolist() == [1, 0, 0]
+    assert results[1].shape == (0, 1)
