@@ -121,7 +121,8 @@ class Borders:
         (pos, neg), (pos_row, neg_row), (has_pos, has_neg) = self.keys, self.rows, self.exist
         positive = has_pos & ((keys < pos) | ((keys == pos) & (rows <= pos_row)))
         negative = has_neg & ((keys > neg) | ((keys == neg) & (rows >= neg_row)))
-        return 2 * positive.to(torch.int8) + negative.to(torch.int8) - 1
+        targets: Tensor = 2 * positive.to(torch.int8) + negative.to(torch.int8) - 1
+        return targets
 
     @property
     def thresholds(self) -> tuple[Tensor, Tensor]:
