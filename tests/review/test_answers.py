@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from tagspread.errors import TagspreadError
-from tagspread.review.answers import Answer, AnswerStore, Queued, answers_file, has_answers
+from tagspread.review.answers import Answer, AnswerStore, Queued, Visit, answers_file, has_answers
 
 
 def answer(tag="cat", value="yes", digest="d1", who="ann", when=1.0):
@@ -35,15 +35,16 @@ def test_the_latest_answer_counts_and_undo_restores_the_one_before(store):
         store.record([answer(value=value)], str(batch))
     for expected in ("unknown", "no", "yes"):
         assert [one.answer for one in store.answers()] == [expected]
-        assert [one.answer for one in store.undo("ann")] == [expected]
-    assert store.answers() == store.history() == store.undo("ann") == []
+        assert [one.answer for one in store.undo("ann").answers] == [expected]
+    assert store.answers() == store.history() == []
+    assert store.undo("ann") is None
 
 
 def test_undo_takes_back_one_step_of_one_person(store):
     store.record([answer("cat"), answer("dog")], "a")
     store.record([answer("cow", who="bob")], "b")
-    assert store.undo("bob", "a") == []  # a step of somebody else
-    assert [one.tag for one in store.undo("ann")] == ["cat", "dog"]
+    assert store.undo("bob", "a") is None  # a step of somebody else
+    assert [one.tag for one in store.undo("ann").answers] == ["cat", "dog"]
     assert [one.tag for one in store.answers()] == ["cow"]
 
 
@@ -88,6 +89,26 @@ def test_the_queue_and_new_tags_are_kept(store):
     store.add_tag("lynx", "ann")
     store.add_tag("lynx", "bob")
     assert store.added_tags() == ["lynx"]
+
+
+def test_the_random_sample_is_the_finished_beginning_of_the_draws(store):
+    def visit(digest, batch, answers=()):
+        store.record(answers, batch, visits=[Visit(digest, "ann", 1.0, 2.0)])
+
+    store.set_draws("run1", ["d3", "d1", "d4", "d2"])
+    store.set_draws("run1", ["d1", "d2"])  # the first order stays, also if the queue is made again
+    assert store.draws("run1") == ["d3", "d1", "d4", "d2"]
+    visit("d1", "a", [answer()])  # queued by another strategy, before its turn
+    assert store.random_sample("run1") == []
+    visit("d3", "b")  # skipped without an answer
+    assert store.random_sample("run1") == ["d3", "d1"]
+    visit("d2", "c")
+    assert store.random_sample("run1") == ["d3", "d1"]
+    visit("d4", "d")
+    assert store.random_sample("run1") == ["d3", "d1", "d4", "d2"]
+    assert store.undo("ann").visits == [Visit("d4", "ann", 1.0, 2.0)]
+    assert store.random_sample("run1") == ["d3", "d1"]
+    assert store.random_sample("run2") == []
 
 
 def test_a_run_without_answers_says_how_to_get_them(tmp_path):

@@ -5,12 +5,18 @@ as saved (write-ahead log, ``synchronous=FULL``), so that killing the server los
 later answer of the same image and tag replaces the earlier one, and undoing an answer marks it, so that the earlier one
 counts again. Images are identified by the digest that the run recorded, not by their names.
 
+Class frequencies are estimated on an unbiased sample of the images. For it, the store keeps the order in which images
+are drawn at random (``draws``), and which images a reviewer has finished (``visits``). The sample is the longest
+beginning of the draws that was finished, whatever strategy queued its images: taking the answers of the strategy
+``random`` only would omit the drawn images that another strategy had queued before.
+
 This module imports neither torch nor NumPy, because the server must stay small.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import sqlite3
 import threading
@@ -29,10 +35,13 @@ BUSY_SECONDS = 10.0  # how long a write waits for another process
 YesNo = Literal["yes", "no", "unknown"]
 ANSWERS: tuple[YesNo, ...] = get_args(YesNo)
 LABELS: dict[YesNo, int] = {"yes": 1, "no": 0, "unknown": -1}  # of a label table
+VISIT_COLUMNS = "digest, who, at, seconds"
 COLUMNS = "digest, image, tag, answer, who, at, seconds, source"  # in the order of the fields of an Answer
 _Execute: TypeAlias = Callable[..., sqlite3.Cursor]
 
 SCHEMA = """
+CREATE TABLE steps (id INTEGER PRIMARY KEY, batch TEXT NOT NULL UNIQUE, who TEXT NOT NULL, undone_at REAL);
+CREATE INDEX steps_of_person ON steps (who, id) WHERE undone_at IS NULL;
 CREATE TABLE answers (
     id INTEGER PRIMARY KEY,
     digest TEXT NOT NULL,
@@ -43,12 +52,16 @@ CREATE TABLE answers (
     at REAL NOT NULL,
     seconds REAL NOT NULL,
     source TEXT NOT NULL,
-    batch TEXT NOT NULL,
+    step INTEGER NOT NULL,
     undone_at REAL
 );
 CREATE INDEX answers_of_image ON answers (digest, tag, id) WHERE undone_at IS NULL;
-CREATE INDEX answers_of_batch ON answers (batch);
-CREATE INDEX answers_of_person ON answers (who, id) WHERE undone_at IS NULL;
+CREATE INDEX answers_of_step ON answers (step);
+CREATE TABLE visits (digest TEXT NOT NULL, who TEXT NOT NULL, at REAL NOT NULL, seconds REAL NOT NULL,
+    step INTEGER NOT NULL, undone_at REAL);
+CREATE INDEX visits_of_step ON visits (step);
+CREATE TABLE draws (run TEXT NOT NULL, position INTEGER NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (run, position),
+    UNIQUE (run, digest));
 CREATE TABLE tags (name TEXT PRIMARY KEY, who TEXT NOT NULL, at REAL NOT NULL);
 CREATE TABLE leases (digest TEXT PRIMARY KEY, holder TEXT NOT NULL, expires REAL NOT NULL);
 CREATE TABLE queue (run TEXT NOT NULL, position INTEGER NOT NULL, digest TEXT NOT NULL, row INTEGER NOT NULL,
@@ -66,9 +79,9 @@ class Answer(NamedTuple):
         answer: ``yes``, ``no`` or ``unknown``.
         who: name of the person.
         when: time of the answer, in seconds since 1970.
-        seconds: how long the person looked at it.
-        source: strategy by which the image was queued. The images of ``random`` are an unbiased sample of the queue's
-            images; ``grid`` are answers in the grid of a tag, and ``open`` those of an image that was chosen by hand.
+        seconds: how long the answer took; the time of a step is shared by its answers.
+        source: strategy by which the image was queued; ``grid`` for answers in the grid of a tag, and ``open`` for an
+            image that was chosen by hand. It is no proof of a random draw, see :meth:`AnswerStore.random_sample`.
     """
 
     digest: str
@@ -84,6 +97,29 @@ class Answer(NamedTuple):
     def label(self) -> int:
         """The answer as a label: 1, 0 or -1."""
         return LABELS[self.answer]
+
+
+class Visit(NamedTuple):
+    """An image that a person has finished or skipped.
+
+    Attributes:
+        digest: digest of the image.
+        who: name of the person.
+        when: time of the visit, in seconds since 1970.
+        seconds: how long it took.
+    """
+
+    digest: str
+    who: str
+    when: float
+    seconds: float
+
+
+class Step(NamedTuple):
+    """What a reviewer did at once, and undoes at once."""
+
+    answers: list[Answer]
+    visits: list[Visit]
 
 
 class Conflict(NamedTuple):
@@ -194,38 +230,45 @@ class AnswerStore:
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    def record(self, answers: Sequence[Answer], batch: str) -> bool:
-        """Write answers to the disk, all or none; return False if this batch was recorded before.
+    def record(self, answers: Sequence[Answer], batch: str, who: str = "", visits: Sequence[Visit] = ()) -> bool:
+        """Write a step to the disk, completely or not at all; return False if it was recorded before.
 
         Args:
             answers: the answers of one step of a reviewer, which are undone together.
             batch: random identifier of the step, so that sending it twice records it once.
+            who: the person; by default as in the answers.
+            visits: the images that the step finishes.
         """
         for answer in answers:
             check_choice("answer", answer.answer, ANSWERS)
+        person = who or (answers[0].who if answers else visits[0].who)
         with self._reported(), self._transaction() as execute:
-            if execute("SELECT 1 FROM answers WHERE batch = ? LIMIT 1", (batch,)).fetchone():
+            step = execute("INSERT OR IGNORE INTO steps (batch, who) VALUES (?, ?)", (batch, person))
+            if not step.rowcount:
                 return False
             for answer in answers:
-                values = (answer.digest, _bytes(answer.image), *answer[2:], batch)
-                execute(f"INSERT INTO answers ({COLUMNS}, batch) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+                values = (answer.digest, _bytes(answer.image), *answer[2:], step.lastrowid)
+                execute(f"INSERT INTO answers ({COLUMNS}, step) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            for visit in visits:
+                execute(f"INSERT INTO visits ({VISIT_COLUMNS}, step) VALUES (?, ?, ?, ?, ?)", (*visit, step.lastrowid))
             return True
 
-    def undo(self, who: str, batch: str | None = None) -> list[Answer]:
-        """Undo a person's last step, or the given one; return its answers (none if there is nothing to undo)."""
+    def undo(self, who: str, batch: str | None = None) -> Step | None:
+        """Undo a person's last step, or the given one; return what was undone, None if there is nothing to undo."""
+        which = "who = ? AND undone_at IS NULL" + (" AND batch = ?" if batch is not None else "")
         with self._reported(), self._transaction() as execute:
-            if batch is None:
-                last = execute(
-                    "SELECT batch FROM answers WHERE who = ? AND undone_at IS NULL ORDER BY id DESC LIMIT 1", (who,)
-                ).fetchone()
-                if last is None:
-                    return []
-                (batch,) = last
-            where = "WHERE batch = ? AND who = ? AND undone_at IS NULL"
-            undone = [
-                _answer(row) for row in execute(f"SELECT {COLUMNS} FROM answers {where} ORDER BY id", (batch, who))
-            ]
-            execute(f"UPDATE answers SET undone_at = ? {where}", (time.time(), batch, who))
+            last = execute(
+                f"SELECT id FROM steps WHERE {which} ORDER BY id DESC LIMIT 1",
+                (who,) if batch is None else (who, batch),
+            ).fetchone()
+            if last is None:
+                return None
+            undone = Step(
+                [_answer(row) for row in execute(f"SELECT {COLUMNS} FROM answers WHERE step = ? ORDER BY id", last)],
+                [Visit(*row) for row in execute(f"SELECT {VISIT_COLUMNS} FROM visits WHERE step = ?", last)],
+            )
+            for table, column in (("steps", "id"), ("answers", "step"), ("visits", "step")):
+                execute(f"UPDATE {table} SET undone_at = ? WHERE {column} = ?", (time.time(), *last))
             return undone
 
     def answers(self, digest: str | None = None) -> list[Answer]:
@@ -288,6 +331,32 @@ class AnswerStore:
         """Return the queue of a run, in order."""
         rows = self._select("SELECT row, strategy, tags FROM queue WHERE run = ? ORDER BY position", (run_id,))
         return [Queued(row, strategy, tuple(json.loads(tags))) for row, strategy, tags in rows]
+
+    # --- the random sample --------------------------------------------------------------------------------------------
+
+    def set_draws(self, run_id: str, digests: Iterable[str]) -> None:
+        """Keep the order in which images of a run are drawn at random; an order that was kept before stays."""
+        with self._reported(), self._transaction() as execute:
+            if not execute("SELECT 1 FROM draws WHERE run = ? LIMIT 1", (run_id,)).fetchone():
+                for position, digest in enumerate(digests):
+                    execute("INSERT OR IGNORE INTO draws VALUES (?, ?, ?)", (run_id, position, digest))
+
+    def draws(self, run_id: str) -> list[str]:
+        """Return the digests of a run's images in the order in which they are drawn at random."""
+        rows = self._select("SELECT digest FROM draws WHERE run = ? ORDER BY position", (run_id,))
+        return [str(digest) for (digest,) in rows]
+
+    def visited(self) -> set[str]:
+        """Return the digests of the images that were finished or skipped."""
+        return {str(digest) for (digest,) in self._select("SELECT DISTINCT digest FROM visits WHERE undone_at IS NULL")}
+
+    def random_sample(self, run_id: str) -> list[str]:
+        """Return the images that are an unbiased sample: the longest beginning of the draws that was visited.
+
+        Answers to their tags may be missing, where a reviewer skipped them.
+        """
+        visited = self.visited()
+        return list(itertools.takewhile(visited.__contains__, self.draws(run_id)))
 
     # --- leases -------------------------------------------------------------------------------------------------------
 
