@@ -75,13 +75,13 @@ def stopped(after, monkeypatch):
 
     class StopAfter(StopSignal):
         @property
-        def asked(self):
+        def received(self):
             nonlocal steps
             steps += 1
             return steps == after
 
-        @asked.setter
-        def asked(self, value):
+        @received.setter
+        def received(self, value):
             pass
 
     with monkeypatch.context() as patch, pytest.raises(Interrupted):  # noqa: PT012 (whatever is inside)

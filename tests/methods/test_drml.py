@@ -19,6 +19,7 @@ from tagspread.run.pseudo_labels import read_pseudo_labels
 from tagspread.train.config import make_config
 from tagspread.train.dataset import Dataset
 from tagspread.train.experiment import Experiment
+from tagspread.train.feature_cache import FeatureCache
 from tagspread.train.features import on_features
 from tagspread.train.trainer import RunOptions, run_training
 from tagspread.vision.backbones import build_network
@@ -304,12 +305,15 @@ def test_a_run_trains_the_head_on_a_frozen_network_and_can_be_stopped(
 def test_a_second_run_finds_the_features_of_the_first(small_problem, tiny, silent, tmp_path, monkeypatch):
     config, cache = tiny(method_options=OPTIONS, **RUN), tmp_path / "cache"
     first = run_training(small_problem, config, tmp_path / "first", RunOptions(cache=cache), watcher=silent)
-    (kept,) = cache.glob("features-*.npy")
-    assert np.load(kept).shape[0] == len(small_problem.store)
+    (shard,) = cache.glob("features-*/*.safetensors")
+    tensors = load_file(shard)
+    assert tensors["features"].shape[0] == len(small_problem.store)
     assert not list(first.path.glob("features-*"))
-    np.lib.format.open_memmap(kept, mode="r+")[:] = 0  # zeros: features computed again would differ
+    shard.unlink()
+    zeros = FeatureCache(cache, shard.parent.name.removeprefix("features-"))  # features computed again would differ
+    zeros.add(tensors["digests"].numpy().view("S32").reshape(-1), torch.zeros_like(tensors["features"]).numpy())
     second = run_training(small_problem, config, tmp_path / "second", RunOptions(cache=cache), watcher=silent)
-    assert [kept] == list(cache.glob("features-*.npy"))
+    assert len(list(cache.glob("features-*/*"))) == 1
     center = load_file(second.path / "model.safetensors")["head.center"]
     assert not center.any()
     assert load_file(first.path / "model.safetensors")["head.center"].any()

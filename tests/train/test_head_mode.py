@@ -1,9 +1,6 @@
 """A head on a frozen network: an ordinary run, with settings chosen on the labeled part and features kept."""
 
-import copy
 import json
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -15,10 +12,8 @@ import tagspread as ts
 from tagspread.errors import TagspreadError
 from tagspread.methods import get_method
 from tagspread.progress import Watcher
-from tagspread.train import features, preflight
+from tagspread.train import preflight
 from tagspread.train.config import make_config
-from tagspread.train.features import FeatureExtractor, embed, feature_file, remove_outdated
-from tagspread.train.scoring import score
 from tagspread.train.trainer import RunOptions, run_training
 from tagspread.vision.backbones import build_network
 from tests.train.conftest import make_dataset
@@ -67,99 +62,6 @@ def test_the_network_below_the_head_is_the_one_it_began_with(run):
         if name.startswith("backbone."):
             assert torch.equal(trained[name], value)
     assert not torch.equal(trained["head.weight"], fresh["head.weight"])
-
-
-def test_features_are_looked_at_once(run, tmp_path, monkeypatch, silent):
-    dataset, done = run
-    cache = done.path.parent / "cache"
-    assert len(list(cache.glob("features-*.npy"))) == 1  # no mirror images of digits
-    monkeypatch.setattr(features, "ROWS_AT_ONCE", 10**9)
-    looked = []
-
-    def counted(*arguments, **more):
-        looked.append(len(arguments[2]))
-        return score(*arguments, **more)
-
-    monkeypatch.setattr(features, "score", counted)
-    config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False)
-    again = run_training(dataset, config, tmp_path / "run", RunOptions(cache=cache), watcher=silent)
-    assert looked == [1]  # one image, to know how many features there are
-    assert again.metrics["test"]["mAP"] == done.metrics["test"]["mAP"]
-
-
-def test_embedding_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
-    dataset = make_dataset(train=60, test=10, labeled=20)
-    network, rows, cpu = build_network("small", 3, weights="none"), np.arange(50), torch.device("cpu")
-    monkeypatch.setattr(features, "ROWS_AT_ONCE", 16)
-    whole = embed(network, dataset.store, rows, cpu)
-    assert torch.allclose(whole, network.eval().features(dataset.store.batch(rows)), atol=1e-5)
-    mirrored = embed(network, dataset.store, rows, cpu, mirror=True)
-    assert torch.allclose(mirrored, network.features(dataset.store.batch(rows).flip(-1)), atol=1e-5)
-    file = feature_file(tmp_path, dataset, network, rows, mirror=False, precision="fp32")
-    assert file != feature_file(tmp_path, dataset, network, rows, mirror=True, precision="fp32")
-    assert file != feature_file(tmp_path, dataset, network, rows[::-1], mirror=False, precision="fp32")
-    others = [build_network("small", 3, weights="none"), copy.deepcopy(network)]
-    convolution = [part for part in others[1].backbone.modules() if isinstance(part, torch.nn.Conv2d)][1]
-    convolution.stride = (1, 1)  # the same tensors, and another network
-    for other in others:
-        assert file != feature_file(tmp_path, dataset, other, rows, mirror=False, precision="fp32")
-
-    assert file != feature_file(tmp_path, dataset, network, rows, mirror=False, precision="bf16")
-    some = tmp_path / "some.png"
-    some.write_bytes(b"1")
-    files = [some] * len(dataset.store)
-    before = feature_file(tmp_path, replace(dataset, files=files), network, rows, mirror=False, precision="fp32")
-    os.utime(some, (0, 0))  # whoever has touched it may have changed it
-    assert before != feature_file(
-        tmp_path, replace(dataset, files=files), network, rows, mirror=False, precision="fp32"
-    )
-
-    def stop(done, total):
-        if done >= 32:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        embed(network, dataset.store, rows, cpu, file=file, progress=stop)
-    seen = []
-    found = embed(network, dataset.store, rows, cpu, file=file, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(48, 50), (50, 50)]
-    assert torch.equal(found, whole)
-
-
-def test_a_run_forgets_former_features_and_nothing_of_the_users(tmp_path):
-    names = [f"features-{digit * 16}" for digit in "ab"] + ["features-train", "features-2024"]
-    for name in names:
-        (tmp_path / f"{name}.npy").write_bytes(b"")
-    remove_outdated([tmp_path / f"{names[0]}.npy"])
-    assert len(list(tmp_path.iterdir())) == 4  # no run: a cache that is shared
-    (tmp_path / "config.json").write_text('{"tagspread": "0"}')
-    remove_outdated([tmp_path / f"{names[0]}.npy"])
-    assert {file.stem for file in tmp_path.glob("*.npy")} == {names[0], "features-train", "features-2024"}
-
-
-def test_several_may_need_the_same_features(tmp_path, monkeypatch):
-    monkeypatch.setattr(features, "ROWS_AT_ONCE", 8)
-    dataset, rows = make_dataset(train=60, test=10, labeled=20), np.arange(70)
-    network, cpu = build_network("small", 3, weights="none").eval(), torch.device("cpu")
-    whole, seen = embed(network, dataset.store, rows, cpu), []
-    file = feature_file(tmp_path, dataset, network, rows, mirror=False, precision="fp32")
-
-    def one(_):
-        return embed(network, dataset.store, rows, cpu, file=file, progress=lambda done, _: seen.append(done))
-
-    with ThreadPoolExecutor(4) as pool:  # a lock knows files, not processes
-        assert all(torch.equal(found, whole) for found in pool.map(one, range(4)))
-    assert len(seen) == 9  # features of each part were computed once
-
-
-def test_features_of_a_run_that_is_replaced_go_with_it(run, tmp_path, silent):
-    dataset, _ = run
-    for seed, precision in ((1, "fp32"), (2, "fp32"), (1, "bf16")):
-        config = make_config(mode="head", backbone="small", weights="none", image_size=24, precision=precision)
-        path = tmp_path / "run"
-        run_training(dataset, replace(config, seed=seed), path, RunOptions(overwrite=True), watcher=silent)
-        assert len(list(path.glob("features-*.npy"))) == len(list(path.glob("features-*.rows"))) == 2
-    assert len(list(path.glob("features-*"))) == 4  # no lock remains
 
 
 def test_a_finished_run_can_be_resumed(run, silent):
@@ -251,19 +153,3 @@ def test_how_to_train_is_no_question_of_the_head(tmp_path):
     images = np.zeros((4, 24, 24, 3), np.uint8)
     with pytest.raises(TagspreadError, match="epochs has no effect in mode 'head', which does not train the network"):
         ts.train(images, np.eye(4, dtype=int), out=tmp_path / "run", backbone="small", mode="head", epochs=5)
-
-
-def test_a_cache_serves_another_split_of_the_same_images(tmp_path):
-    one = make_dataset(train=50, test=10, labeled=20)
-    order = np.random.default_rng(0).permutation(50)
-    other = replace(one, labeled=order[:10], unlabeled=order[10:])
-    network, device = build_network("small", 10, weights="none"), torch.device("cpu")
-    extractor = FeatureExtractor(network, device, folder=tmp_path)
-    extractor.featured_with_views(one, mirror=True)
-    files = sorted(tmp_path.iterdir())
-    _, views = extractor.featured_with_views(other, mirror=True)
-    assert sorted(tmp_path.iterdir()) == files  # no features were computed again
-    images = other.store.batch(order)
-    with torch.inference_mode():
-        for view, seen in zip(views, (images, images.flip(-1)), strict=True):
-            torch.testing.assert_close(view, network.features(seen))

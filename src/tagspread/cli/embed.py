@@ -39,6 +39,14 @@ def embed(
             "--mirror/--no-mirror", help="Average the features of each image and its mirror image. Takes twice as long."
         ),
     ] = True,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of cached features: those of images that it holds are not computed again. 'tagspread train' "
+            "uses the same folder.",
+        ),
+    ] = None,
     device: Device = "auto",
     overwrite: OverwriteFile = False,
     quiet: Quiet = False,
@@ -61,7 +69,7 @@ def embed(
                 watcher.note(f"note: {note}")
             embedded = embed_images(
                 sources.paths, backbone=backbone, weights=weights, image_size=image_size, mirror=mirror,
-                device=device, watcher=watcher,
+                device=device, cache=cache, watcher=watcher,
             )  # fmt: skip
         finally:
             watcher.close()

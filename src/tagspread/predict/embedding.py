@@ -16,7 +16,9 @@ from tagspread.files import atomic_file
 from tagspread.predict.images import ImageInput, read_chunks
 from tagspread.predict.tables import reserve_output
 from tagspread.progress import Watcher
+from tagspread.train.feature_cache import FeatureCache, cache_key
 from tagspread.train.features import embed
+from tagspread.train.scoring import resolve_precision
 from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import build_network
 from tagspread.vision.sizes import default_image_size
@@ -44,6 +46,7 @@ def embed_images(
     image_size: int | None = None,
     mirror: bool = True,
     device: str = "auto",
+    cache: str | Path | None = None,
     watcher: Watcher | None = None,
 ) -> Embedded:
     """Compute embeddings of images with a pretrained network, for ``TagSpreadClassifier`` or other tools.
@@ -55,6 +58,8 @@ def embed_images(
         image_size: height and width to which images are resized; by default the network's own input size.
         mirror: average over each image and its mirror image; takes twice as long.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        cache: folder of features; images that it holds are not computed again, the others are added. Training with
+            the same folder uses the same features.
         watcher: shows the progress.
     """
     place, watcher = choose_device(device), watcher or Watcher(quiet=True)
@@ -65,14 +70,21 @@ def embed_images(
     parts: list[np.ndarray] = []
     total = len(images) if isinstance(images, Sized) else 0
     shape = (3, side, side)
+    caches: dict[bool, FeatureCache | None] = {False: None, True: None}
+    if cache is not None:
+        for mirrored in caches:
+            key = cache_key(network, shape, mirror=mirrored, precision=resolve_precision(place, "auto"))
+            caches[mirrored] = FeatureCache(Path(cache), key)
     for chunk in read_chunks(images, shape, ImageModality(shape).suitable_batch(place)):
         good = np.flatnonzero([not error for error in chunk.errors])
         errors |= {name: error for name, error in zip(chunk.names, chunk.errors, strict=True) if error}
         names += [chunk.names[row] for row in good]
         if len(good):
             store = TensorStore(chunk.images, place)
-            mirrored = (False, True) if mirror else (False,)
-            views = [embed(network, store, good, place, mirror=flipped) for flipped in mirrored]
+            views = [
+                embed(network, store, good, place, mirror=mirrored, cache=caches[mirrored])
+                for mirrored in ((False, True) if mirror else (False,))
+            ]
             parts.append(torch.stack(views).mean(0).numpy())
         watcher.embedding(len(names) + len(errors), total or len(names) + len(errors))
     if not parts:

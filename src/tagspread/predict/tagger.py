@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from numbers import Integral
 from os import PathLike
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,7 +22,10 @@ from tagspread.errors import TagspreadError
 from tagspread.predict.images import Chunk, ImageInput, read_chunks
 from tagspread.predict.predictions import Predictions
 from tagspread.run.artifact import Artifact, load_network, read_artifact
-from tagspread.train.scoring import score
+from tagspread.run.config import RunConfig
+from tagspread.train.feature_cache import FeatureCache, cache_key, has_features
+from tagspread.train.features import FeatureNet, embed
+from tagspread.train.scoring import resolve_precision, score
 from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import TagNet
 
@@ -38,8 +43,11 @@ class Tagger:
         network: turns uint8 images into logits.
     """
 
-    def __init__(self, artifact: Artifact, network: TagNet, device: torch.device) -> None:
+    def __init__(
+        self, artifact: Artifact, network: TagNet, device: torch.device, features: Iterable[Path] = ()
+    ) -> None:
         self.artifact, self.network, self.device = artifact, network, device
+        self._caches = _caches(artifact, network, device, features)
         self.classes: tuple[str, ...] = artifact.classes
         self.thresholds: np.ndarray = artifact.thresholds
         self.calibration: Calibration = artifact.calibration
@@ -115,7 +123,10 @@ class Tagger:
             # budget 0 keeps the images in host memory; batches are copied while the GPU runs on the previous one
             store = TensorStore(chunk.images, self.device, budget=0)
             rows = np.arange(len(chunk.names))
-            logits = score(self.network, store, rows, device=self.device, batch=batch, flips=mirror)
+            if self._caches:
+                logits = self._logits_of_features(store, rows, batch, mirror)
+            else:
+                logits = score(self.network, store, rows, device=self.device, batch=batch, flips=mirror)
             pending.append((chunk, *_fetch(logits)))
             if (
                 pending[0][2] is None or len(pending) > 1
@@ -123,6 +134,37 @@ class Tagger:
                 yield _wait(*pending.popleft())
         while pending:
             yield _wait(*pending.popleft())
+
+    def _logits_of_features(self, store: TensorStore, rows: np.ndarray, batch: int, mirror: bool) -> Tensor:
+        """Compute logits from cached features; only the other images pass through the network."""
+        logits: list[Tensor] = []
+        for is_mirrored in (False, True) if mirror else (False,):
+            cache = self._caches[is_mirrored]
+            features = embed(self.network, store, rows, self.device, batch=batch, mirror=is_mirrored, cache=cache)
+            logits.append(score(FeatureNet(self.network), TensorStore(features, self.device), rows, device=self.device))
+        return torch.stack(logits).mean(0)
+
+
+def _caches(
+    artifact: Artifact, network: TagNet, device: torch.device, folders: Iterable[Path]
+) -> dict[bool, FeatureCache]:
+    """Return the cached features of the network by view (mirrored or not), to read only; empty if there are none."""
+    if not (sources := [folder for folder in folders if has_features(folder)]) or network.head.wants_map:
+        return {}
+    precision, caches = resolve_precision(device, "auto"), {}
+    for mirror in (False, True):
+        key = cache_key(network, artifact.shape, mirror=mirror, precision=precision)
+        caches[mirror] = FeatureCache(None, key, sources)
+    return caches if any(cache.exists for cache in caches.values()) else {}
+
+
+def _feature_folders(run: Path) -> list[Path]:
+    """Return the folders in which training may have cached features."""
+    with contextlib.suppress(TagspreadError):  # a tagger does not need the settings of its training
+        config = RunConfig.find(run)
+        if config is not None and config.data.cache is not None:
+            return [run, Path(config.data.cache)]
+    return [run]
 
 
 def _fetch(logits: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
@@ -145,9 +187,11 @@ def _wait(chunk: Chunk, logits: Tensor, copied: torch.cuda.Event | None) -> tupl
 def load(run: str | PathLike[str], device: str = "auto") -> Tagger:
     """Load the tagger of a run. Only JSON and safetensors files are read; no code of the run is executed.
 
+    If the run's network was frozen in training, the features that training has cached are used for the same images.
+
     Args:
         run: the run's folder, or the run that ``ts.train`` returned.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``.
     """
     artifact, place = read_artifact(run), choose_device(device)
-    return Tagger(artifact, load_network(artifact, place), place)
+    return Tagger(artifact, load_network(artifact, place), place, _feature_folders(artifact.path))

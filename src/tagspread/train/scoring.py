@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tagspread.aliases import Progress
 from tagspread.data.images.store import Store, prefetch
 
 
@@ -37,6 +38,7 @@ def score(
     batch: int | None = None,
     precision: str = "auto",
     flips: bool = False,
+    progress: Progress | None = None,
 ) -> Tensor:
     """Compute the network's outputs for some rows of the store, without augmentation.
 
@@ -48,16 +50,21 @@ def score(
         batch: batch size; chosen for the device if not given.
         precision: ``"auto"``, ``"bf16"`` or ``"fp32"``.
         flips: return the mean over each image and its mirror image.
+        progress: called with the number of scored rows and their total.
     """
     batch = batch or store.modality.suitable_batch(device)
     if isinstance(network, nn.Module):
         network.eval()
     parts = [rows[at : at + batch] for at in range(0, len(rows), batch)]
     outputs: list[Tensor] = []
+    done = 0
     for items in prefetch(store.batch, parts) if store.placement == "disk" else map(store.batch, parts):
         with autocast(device, precision):
             out = network(items).float()
             if flips:
                 out = (out + network(store.modality.mirror(items)).float()) / 2
         outputs.append(out)
+        if progress is not None:
+            done += len(out)
+            progress(done, len(rows))
     return torch.cat(outputs)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -23,7 +25,8 @@ from tagspread.run.split import has_split, write_split
 from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
 from tagspread.train.experiment import Experiment
-from tagspread.train.features import FeatureExtractor, full_state, on_features
+from tagspread.train.feature_cache import runs_beside
+from tagspread.train.features import FeatureExtractor, features_in_words, full_state, on_features
 from tagspread.train.finalize import LABELED_ONLY, finalize
 from tagspread.train.head import HeadData, fit_head, train_head
 from tagspread.train.interrupts import Interrupted
@@ -167,7 +170,8 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
             watcher.note(f"note: {note}")
 
     # with a frozen network, the head alone is trained, on features
-    student_experiment, views = on_features(experiment, options.cache or folder.path, watcher)
+    others = runs_beside(folder.path)  # features that another run has computed are not computed again
+    student_experiment, views = on_features(experiment, options.cache or folder.path, watcher, others)
     training = Training(student_experiment, folder.checkpoint)
     recorder = RunRecorder(folder, network, training, options.tensorboard)
     if options.resume:
@@ -185,7 +189,7 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
             train_head(training, views, watcher, labeled_only=recorder.labeled_only)
             replace(run_config, settings=training.experiment.config.to_dict()).write(folder)
         elif config.start == "fitted_head":
-            _fit_first_head(training, recorder, watcher)
+            _fit_first_head(training, recorder, watcher, options.cache, others)
         if options.after is not None:
             training.start_after(RunFolder(options.after).checkpoint)
         folder.commit_start()
@@ -222,15 +226,27 @@ class RunRecorder:
             self._writer.flush()
 
 
-def _fit_first_head(training: Training, recorder: RunRecorder, watcher: Watcher) -> None:
-    """Fit the head that training starts from; its features are not cached, because training changes the network."""
+def _fit_first_head(
+    training: Training, recorder: RunRecorder, watcher: Watcher, cache: Path | None, others: Sequence[Path]
+) -> None:
+    """Fit the head that training starts from.
+
+    Its features are only written to a cache that the user gave: training changes the network, so that this run does not
+    need them again.
+    """
     began, experiment = time.perf_counter(), training.experiment
     config, dataset, method = experiment.config, experiment.dataset, experiment.method
     weight = 1.0 if config.unlabeled_weight is None else config.unlabeled_weight
     settings = Settings(method, unlabeled_weight=weight)
-    extractor = FeatureExtractor(training.student.network, experiment.device, config.score_batch, config.precision)
+    extractor = FeatureExtractor(
+        training.student.network, experiment.device, config.score_batch, config.precision, cache, others,
+        watcher.embedding,
+    )  # fmt: skip
     parts = [dataset.labeled, dataset.unlabeled] if settings.uses_unlabeled else [dataset.labeled]
-    views = torch.cat([extractor.train_views(dataset, rows, mirror=config.flip) for rows in parts], dim=1)
+    rows = np.concatenate(parts)
+    views = extractor.train_views(dataset, rows, mirror=config.flip)
+    watcher.note(features_in_words(extractor, len(rows), began))
+    began = time.perf_counter()
     state = {name: value.to(experiment.device) for name, value in method.start(experiment.labeled()).items()}
     data = HeadData.of(dataset, views)
     fit_head(training.student.network, data, settings, labeled_only=recorder.labeled_only, method_state=state)
