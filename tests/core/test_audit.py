@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from scipy.stats import betabinom, binomtest, hypergeom
 
 from tagspread.core.audit import (
@@ -71,13 +72,26 @@ def test_precision_and_recall_are_counted_on_known_answers():
     assert (second.recall.part, second.recall.of) == (1, 3)
 
 
-def test_worth_maximizes_the_beta_binomial_likelihood():
+def test_estimates_are_posterior_means_of_the_most_likely_mixture_of_strengths():
     audited, asked = np.array([20, 55, 9, 14]), np.array([200, 200, 150, 200])
-    labeled, known = np.array([40, 150, 22, 20]), 285
+    labeled, known = np.array([40, 150, 22, 20]), np.array([285, 285, 100, 285])
     mean = (labeled + 0.5) / (known + 1)
-    strengths = np.geomspace(1, known, STRENGTHS)
-    likelihood = [betabinom(asked, s * mean, s * (1 - mean)).logpmf(audited).sum() for s in strengths]
-    assert labels_worth(audited, asked, labeled, known) == pytest.approx(strengths[int(np.argmax(likelihood))])
+    strengths = np.array([np.geomspace(1, one, STRENGTHS) for one in known])
+    chance = np.exp([
+        [betabinom(asked[k], s * mean[k], s * (1 - mean[k])).logpmf(audited[k]) for s in strengths[k]] for k in range(4)
+    ])  # fmt: skip
+
+    def penalized(logits):
+        weights = np.exp(logits - logits.max())
+        weights /= weights.sum()
+        return -(np.log(chance @ weights).sum() + np.log(weights).mean())
+
+    best = minimize(penalized, np.zeros(STRENGTHS), method="BFGS").x
+    weights = np.exp(best - best.max())
+    posterior = chance * weights / (chance @ weights)[:, None]
+    expected = (posterior * (audited[:, None] + strengths * mean[:, None]) / (asked[:, None] + strengths)).sum(1)
+    assert shrunk_frequencies(audited, asked, labeled, known) == pytest.approx(expected, abs=2e-4)
+    assert labels_worth(audited, asked, labeled, known) == pytest.approx((posterior * strengths).sum(1), rel=0.05)
 
 
 def test_a_random_sample_of_labels_is_worth_more_than_a_selected_one():
@@ -85,7 +99,7 @@ def test_a_random_sample_of_labels_is_worth_more_than_a_selected_one():
     true = rng.uniform(0.02, 0.4, 20)
     audited, fair = rng.binomial(200, true), rng.binomial(285, true)
     selected = rng.binomial(285, np.clip(true * rng.choice([0.3, 3], 20), 0, 0.9))
-    assert labels_worth(audited, 200, fair, 285) > 5 * labels_worth(audited, 200, selected, 285)
+    assert labels_worth(audited, 200, fair, 285).mean() > 3 * labels_worth(audited, 200, selected, 285).mean()
 
 
 def test_shrinking_makes_frequencies_better():
@@ -105,6 +119,13 @@ def test_a_class_without_an_audited_row_has_no_estimate_and_one_without_labels_t
     assert np.isnan(estimate[1])
     assert estimate[2] == pytest.approx(0.1)
     assert 0.1 <= estimate[0] <= 0.31
+
+
+def test_one_class_that_was_selected_takes_its_frequency_from_the_audit_and_the_others_share_with_the_labels():
+    audited, labeled = np.array([10, 20, 40, 60, 80, 30]), np.array([60, 21, 41, 58, 82, 29])
+    estimate = shrunk_frequencies(audited, 200, labeled, 200)
+    assert estimate[0] < 0.07
+    assert estimate[1:] == pytest.approx((audited + labeled)[1:] / 400, abs=0.003)
 
 
 def test_what_remains_is_the_population_without_the_answered_rows():

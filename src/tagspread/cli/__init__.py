@@ -11,6 +11,7 @@ import typer
 
 from tagspread._version import __version__
 from tagspread.cli import (
+    audit,
     bench,
     check,
     demo,
@@ -61,6 +62,7 @@ for command in (
     report.report,
     export.export,
     pseudo_labels.pseudo_labels,
+    audit.audit,
 ):
     app.command(cls=Command)(command)
 app.command(cls=bench.ManyValues)(bench.bench)

@@ -9,11 +9,13 @@ set, answered by a person, tests the assumption and repairs it:
 * :func:`shrunk_frequencies`: the audited frequencies, shrunk towards the labeled counts. With :math:`a_k` positives
   among :math:`n_k` audited rows and labeled frequency :math:`\gamma_k`, the estimate is the posterior mean
 
-  .. math:: \hat p_k = \frac{a_k + s \gamma_k}{n_k + s}
+  .. math:: \hat p_k = \sum_s r_{ks} \frac{a_k + s \gamma_k}{n_k + s}
 
-  where the labeled rows count like s audited rows. The audit itself says how many that are: s maximizes the likelihood
-  of all classes' audited counts, beta-binomial with mean :math:`\gamma_k` and strength s, from nearly 0 (labels
-  selected by class) to the number of labeled rows (a random sample).
+  where the labeled rows count like s audited rows, from 1 (labels that were selected by this class) to their number (a
+  random sample). How probable each s is follows from the audited counts: :math:`r_{ks}` is proportional to
+  :math:`w_s` times the likelihood of :math:`a_k`, beta-binomial with mean :math:`\gamma_k` and strength s, and the
+  weights :math:`w_s` are those that make the counts of all classes most likely. Where labels and audit agree, the
+  labels are worth much; a class that they contradict keeps the audit's frequency.
 
 Samples are drawn without replacement; the binomial intervals are then slightly too wide, never too narrow.
 """
@@ -32,7 +34,8 @@ from tagspread.core.theory import proportion_interval
 from tagspread.errors import TagspreadError
 
 SIGNIFICANCE = 0.05  # probability of any contradiction by chance, over all classes
-STRENGTHS = 200  # values of s to try
+STRENGTHS = 9  # values of s, from 1 to the number of labeled rows
+EM_STEPS = 100  # of expectation-maximization for the weights of these values
 
 
 class Share(NamedTuple):
@@ -186,24 +189,18 @@ def audit_pseudo_labels(targets: ArrayLike, truth: ArrayLike, confidence: float 
 
 def labels_worth(
     positives: ArrayLike, known: ArrayLike, labeled_positives: ArrayLike, labeled_known: ArrayLike
-) -> float:
-    """Return how many audited rows the labeled rows are worth as evidence on class frequencies (s above).
+) -> np.ndarray:
+    """Return how many audited rows the labeled rows are worth as evidence on the frequency of each class.
 
     The arguments are those of :func:`audit_frequencies`.
 
-    >>> alike, unlike = [20, 60, 10], [70, 80, 60]
-    >>> labels_worth([21, 58, 11], 200, alike, 200) > 100 > 30 > labels_worth([21, 58, 11], 200, unlike, 200)
-    True
+    >>> labels_worth([21, 58, 11, 20], 200, [20, 60, 10, 70], 200).round().tolist()  # the last class was selected
+    [154.0, 152.0, 156.0, 4.0]
     """
     a, n, c, m = (np.array(v, float) for v in _four_counts(positives, known, labeled_positives, labeled_known))
-    both = (n > 0) & (m > 0)
-    if not both.any():
-        return float(m.max(initial=0.0))
-    mean, (a, n, m) = _labeled_mean(c, m)[both], (a[both], n[both], m[both])
-    strengths = np.geomspace(1.0, max(1.0, float(np.median(m))), STRENGTHS)[:, None]
-    alpha, beta = strengths * mean, strengths * (1 - mean)
-    likelihood = (betaln(a + alpha, n - a + beta) - betaln(alpha, beta)).sum(1)
-    return float(strengths[int(likelihood.argmax()), 0])
+    strengths, chances = _strengths(a, n, c, m)
+    worth: np.ndarray = (chances * strengths).sum(1)
+    return worth
 
 
 def shrunk_frequencies(
@@ -217,13 +214,32 @@ def shrunk_frequencies(
         The estimate of each class; NaN for a class without an audited row, which should keep its labeled counts.
 
     >>> shrunk_frequencies([10, 0], [200, 0], [30, 5], [285, 285]).round(3).tolist()  # 5 % audited, 10.5 % labeled
-    [0.056, nan]
+    [0.057, nan]
     """
     a, n, c, m = (np.array(v, float) for v in _four_counts(positives, known, labeled_positives, labeled_known))
-    worth = np.minimum(labels_worth(positives, known, labeled_positives, labeled_known), m)
+    strengths, chances = _strengths(a, n, c, m)
+    means = (a[:, None] + strengths * _labeled_mean(c, m)[:, None]) / (n[:, None] + strengths)
     with np.errstate(invalid="ignore", divide="ignore"):
-        estimate = np.where(m > 0, (a + worth * _labeled_mean(c, m)) / (n + worth), a / n)
+        estimate = np.where(m > 0, (chances * means).sum(1), a / n)
     return np.where(n > 0, estimate, np.nan)
+
+
+def _strengths(a: np.ndarray, n: np.ndarray, c: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of s (classes x values) and how probable each is, for each class."""
+    mean = _labeled_mean(c, m)[:, None]
+    strengths = np.maximum(m, 1.0)[:, None] ** np.linspace(0, 1, STRENGTHS)
+    alpha, beta = strengths * mean, strengths * (1 - mean)
+    likelihood = betaln(a[:, None] + alpha, (n - a)[:, None] + beta) - betaln(alpha, beta)
+    likelihood = np.exp(likelihood - likelihood.max(1, keepdims=True))
+    weights = np.full(STRENGTHS, 1 / STRENGTHS)
+    informed = (n > 0) & (m > 0)
+    chances = likelihood * weights
+    for _ in range(EM_STEPS):
+        chances = likelihood * weights
+        chances /= chances.sum(1, keepdims=True)
+        # one class in all is added evenly, so that a few classes cannot rule a value out
+        weights = (chances[informed].sum(0) + 1 / STRENGTHS) / (informed.sum() + 1)
+    return strengths, chances
 
 
 def _labeled_mean(c: np.ndarray, m: np.ndarray) -> np.ndarray:

@@ -1,0 +1,41 @@
+"""``tagspread audit``: class frequencies and the quality of pseudo-labels, from a random sample of answers."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tagspread.cli.common import AsJson, RunPath, say
+
+
+def audit(run: RunPath, as_json: AsJson = False) -> None:
+    """Audit a run: how frequent the tags really are in its unlabeled images, and how good its pseudo-labels are.
+
+    Needs answers to images that were drawn at random, which 'tagspread review' asks for among others. They are an
+    unbiased sample of the unlabeled images. All intervals are exact 90 % intervals for one tag. A warning names each
+    tag whose frequency in the labeled images contradicts the sample.
+
+    Example:
+    $ tagspread audit run
+    """
+    from tagspread.review.audit import audit_in_words, audit_run, interval, percent
+
+    found = audit_run(run)
+    if as_json:
+        text = json.dumps(found.to_dict(), indent=2)
+        Console().print(text, highlight=False, markup=False, soft_wrap=True)
+        return
+    table = Table("tag", box=None)
+    for heading in ("% of labels", "% of unlabeled", "precision %", "recall %"):
+        table.add_column(heading, justify="right")
+    for tag in found.tags:
+        quality = tag.pseudo_labels
+        shares = ["", ""] if quality is None else [interval(quality.precision), interval(quality.recall)]
+        labeled = percent(tag.frequency.labeled.value)
+        table.add_row(escape(tag.tag), labeled, interval(tag.frequency.unlabeled), *shares)
+    Console().print(table)
+    for line in audit_in_words(found):
+        say(line)
