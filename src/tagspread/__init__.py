@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tagspread.api import train
     from tagspread.core.calibration import Calibration, fit_calibration
     from tagspread.core.decision import Decision, choose_thresholds
+    from tagspread.core.expected import ExpectedRates, expected_rates
     from tagspread.core.losses import asl_loss, bce_loss
     from tagspread.core.metrics import (
         average_precision,
@@ -43,6 +44,7 @@ __all__ = [
     "Calibration",
     "Decision",
     "ExcessRiskBound",
+    "ExpectedRates",
     "Method",
     "Predictions",
     "Run",
@@ -59,6 +61,7 @@ __all__ = [
     "cat_thresholds",
     "choose_thresholds",
     "class_counts",
+    "expected_rates",
     "fit_calibration",
     "get_method",
     "labels_needed",
@@ -79,6 +82,7 @@ _MODULES = {
     "api": ("train",),
     "core.calibration": ("Calibration", "fit_calibration"),
     "core.decision": ("Decision", "choose_thresholds"),
+    "core.expected": ("ExpectedRates", "expected_rates"),
     "core.losses": ("asl_loss", "bce_loss"),
     "core.metrics": (
         "average_precision", "mean_average_precision", "mean_average_precision_interval", "multilabel_report",

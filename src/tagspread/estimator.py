@@ -13,6 +13,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tagspread.core.decision import Policy, choose_thresholds, decide
+from tagspread.core.expected import ExpectedRates, expected_rates
 from tagspread.core.metrics import mean_average_precision
 from tagspread.core.thresholds import class_counts
 from tagspread.errors import TagspreadError
@@ -57,6 +58,8 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes:
         classes_: columns of ``Y``: their names if it is a data frame, otherwise 0, 1, ...
         thresholds_: decision thresholds on the probabilities for :meth:`predict`, chosen on out-of-fold predictions.
+        expected_rates_: precision and recall to expect on new rows with these thresholds, with 90 % intervals, see
+            :class:`~tagspread.core.expected.ExpectedRates`; None if there were too few labeled rows.
         class_counts_: ``(positives, known)`` per class, of the labeled rows.
         transduction_: labels of the last fit, for the rows of ``X`` and then of ``X_unlabeled``; -1 was ignored.
         labeled_iter_: per row, 0 if it was labeled in ``Y``, otherwise the round that last changed its pseudo-labels;
@@ -161,7 +164,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.settings_, self.ridge_ = choice.settings, choice.settings.ridge
         self.unlabeled_weight_ = choice.settings.unlabeled_weight if self.log_ else 0.0
         self.trials_ = [trial.as_dict() for trial in choice.trials]
-        self.thresholds_ = self._thresholds(choice)
+        self.thresholds_, self.expected_rates_ = self._thresholds(choice)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803
@@ -203,7 +206,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_share("tol", self.tol)
         Policy.parse(self.policy)
 
-    def _thresholds(self, choice: SearchResult) -> np.ndarray:
+    def _thresholds(self, choice: SearchResult) -> tuple[np.ndarray, ExpectedRates | None]:
         """Choose decision thresholds on out-of-fold predictions; a class without labeled positives gets ``inf``."""
         positives, _ = self.class_counts_
         if missing := [str(name) for name, count in zip(self.classes_, positives, strict=True) if not count]:
@@ -213,11 +216,13 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 UserWarning,
                 stacklevel=3,
             )
-        thresholds = np.full(len(self.classes_), 0.5)
-        if choice.out_of_fold is not None and positives.any():
-            thresholds = choose_thresholds(expit(choice.out_of_fold.numpy()), choice.labels, self.policy).thresholds
+        thresholds, rates = np.full(len(self.classes_), 0.5), None
+        if choice.out_of_fold is not None and choice.labels is not None and positives.any():
+            probabilities = expit(choice.out_of_fold.numpy())
+            thresholds = choose_thresholds(probabilities, choice.labels, self.policy).thresholds
+            rates = expected_rates(probabilities, choice.labels, self.policy)
         thresholds[positives == 0] = np.inf
-        return thresholds
+        return thresholds, rates
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

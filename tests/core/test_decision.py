@@ -54,7 +54,7 @@ def test_every_class_equals_brute_force(drawn, policy):
     if not (y == 1).any():
         y[0, 0] = 1
     before = scores.copy()
-    decision = choose_thresholds(scores, y, policy, min_positives=1)
+    decision = choose_thresholds(scores, y, policy, min_positives=1, enough_positives=1)
     assert decision.thresholds.dtype == np.float64
     assert decision.rare == tuple(np.flatnonzero((y == 1).sum(0) < 1))
     for k in range(scores.shape[1]):
@@ -66,7 +66,9 @@ def test_every_class_equals_brute_force(drawn, policy):
         np.testing.assert_array_equal(found[seen], expected[seen])
         if policy.startswith("precision"):
             assert (k in decision.unreachable) == (not expected.any())
-    again = choose_thresholds(torch.from_numpy(scores), torch.from_numpy(y), policy, min_positives=1)
+    again = choose_thresholds(
+        torch.from_numpy(scores), torch.from_numpy(y), policy, min_positives=1, enough_positives=1
+    )
     assert isinstance(again.thresholds, torch.Tensor)
     np.testing.assert_array_equal(again.thresholds.numpy(), decision.thresholds)
     np.testing.assert_array_equal(scores, before)
@@ -109,10 +111,52 @@ def test_match_chooses_each_tag_as_often_as_it_occurs_and_needs_no_labels():
 def test_rare_classes_share_a_threshold():
     scores = np.array([[0.9, 0.2], [0.8, 0.3], [0.2, 0.1], [0.1, 0.4]])
     y = np.array([[1, 0], [1, 0], [0, 0], [0, 1]])
-    decision = choose_thresholds(scores, y, min_positives=2)
+    decision = choose_thresholds(scores, y, min_positives=2, enough_positives=2)
     assert decision.rare == (1,)
     assert decision.thresholds[0] == pytest.approx(0.5)
     assert decision.thresholds[1] == decision.pooled == pytest.approx(0.35)
+
+
+@settings(max_examples=100, deadline=None)
+@given(labeled_scores(), st.sampled_from(POLICIES), st.integers(2, 5))
+def test_few_positives_are_filled_up_with_the_entries_of_all_classes(drawn, policy, enough):
+    """Reference: repeat the rows of the class, and the entries of all classes, as often as they count."""
+    scores, y = drawn
+    y[0, 0] = 1
+    total = int((y == 1).sum())
+    decision = choose_thresholds(scores, y, policy, min_positives=1, enough_positives=enough)
+    positives = (y == 1).sum(0)
+    assert set(decision.shrunken) == set(np.flatnonzero((positives > 0) & (positives < enough)))
+    for k in decision.shrunken:
+        is_match, label = policy == "match", y[:, k]
+        if is_match and ((label < 0).any() or (y < 0).any()):
+            continue  # then the share of each class is of other rows, which repeating rows cannot express
+        own, pool = scores[:, k], scores.ravel()
+        times, more = total, enough - int(positives[k])
+        repeated = np.concatenate([np.repeat(own, times), np.repeat(pool, more)])
+        labels = np.concatenate([np.repeat(label, times), np.repeat(y.ravel(), more)])
+        expected, seen = brute_force(policy, repeated, labels)
+        found = repeated >= decision.thresholds[k]
+        if not is_match:  # rounding decides between equal distances
+            np.testing.assert_array_equal(found[seen], expected[seen])
+        else:
+            best = goodness(policy, expected, labels, len(labels))
+            assert goodness(policy, found, labels, len(labels)) == pytest.approx(float(best))
+
+
+def test_a_few_low_positives_do_not_pull_the_threshold_down():
+    """Otherwise F1 is best where every second row is predicted."""
+    rng = np.random.default_rng(0)
+    scores = np.column_stack([np.r_[rng.uniform(0.6, 1, 40), rng.uniform(0, 0.4, 160)] for _ in range(3)])
+    y = np.column_stack([np.repeat([1, 0], [40, 160]) for _ in range(3)])
+    y[:, 2], scores[:40, 2] = 0, rng.uniform(0, 0.4, 40)
+    y[180:185, 2], scores[180:185, 2] = 1, [0.21, 0.2, 0.2, 0.2, 0.2]
+    alone = choose_thresholds(scores, y, enough_positives=1)
+    together = choose_thresholds(scores, y)
+    assert decide(scores, alone.thresholds)[:, 2].sum() > 80
+    assert decide(scores, together.thresholds)[:, 2].sum() < 10
+    assert together.shrunken == (2,)
+    assert together.thresholds[:2].tolist() == alone.thresholds[:2].tolist()
 
 
 def test_the_threshold_lies_between_scores_even_between_neighboring_numbers():

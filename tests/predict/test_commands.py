@@ -103,6 +103,13 @@ def test_decide(run, folder, tmp_path):
     assert "share one threshold, as they have too few positives" in text
     facts = json.loads((tmp_path / "run" / "labels.json").read_text())
     assert facts["decision"]["policy"] == "precision:1"
+    assert "count for their thresholds, too" in text
+    expected = facts["decision"]["expected"]
+    for k, (cut, precision) in enumerate(zip(facts["thresholds"], expected["precision"], strict=True)):
+        assert (cut is None) <= (precision is None)
+        if precision is not None:
+            value, low, high = (f"{100 * rate:.0f}" for rate in precision)
+            assert f"│ {value} ({low} to {high}) " in next(line for line in text.splitlines() if f"│ {k}  " in line)
     assert facts["calibration"]["fitted_on"] == "60 images of test.csv"
     found = json.loads(tagspread("evaluate", tmp_path / "run", "--labels", folder / "test.csv", "--json"))
     assert found["decisions"]["OP"] == 1

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+import tagspread as ts
 from tagspread.core.calibration import Calibration
 from tagspread.core.decision import choose_thresholds, decide
 from tagspread.progress import Watcher
@@ -34,6 +35,14 @@ def test_held_out_images_choose_and_calibrate():
     calibration = Calibration(slope, intercept)
     expected = choose_thresholds(calibration.probabilities(logits[dataset.held_out]), y)
     assert facts["thresholds"] == expected.thresholds.tolist()
+    rates = ts.expected_rates(logits[dataset.held_out], y, calibrate=True)
+    for name in ("precision", "recall"):
+        stored = facts["decision"]["expected"][name]
+        for k, triple in enumerate(stored):
+            value, low, high = (part[k] for part in getattr(rates, name))
+            assert triple == (None if np.isnan(value) or np.isinf(expected.thresholds[k]) else [value, low, high])
+        assert any(stored)
+    assert facts["decision"]["positives"] == (y == 1).sum(0).tolist()
     few = [name for name, n in zip(dataset.classes, (y == 1).sum(0), strict=True) if n < 5]
     assert facts["decision"]["classes_with_pooled_threshold"] == few
     json.dumps(facts, allow_nan=False)

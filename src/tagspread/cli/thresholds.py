@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from tagspread.cli.common import (
     Device,
@@ -18,12 +22,13 @@ from tagspread.cli.common import (
     TableImages,
     TagsColumn,
     may_be_stopped,
+    say,
     table_options,
 )
+from tagspread.run.thresholds import Expected, ThresholdRow, threshold_rows
 from tagspread.wording import counted
 
-if TYPE_CHECKING:
-    pass
+WIDE = 140  # width of the table in a file, where nothing needs to be truncated
 
 
 def thresholds(
@@ -69,8 +74,9 @@ def thresholds(
     options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
     with may_be_stopped("stopped; nothing was changed"):
         try:
+            tagger = load(run, device)
             facts = decide_on_table(
-                load(run, device),
+                tagger,
                 labels,
                 images,
                 policy,
@@ -88,13 +94,41 @@ def thresholds(
             "network is overconfident; leave them out of the table"
         )
     watcher.note(f"{run / 'labels.json'}: stored thresholds chosen by policy {policy} on {chosen['chosen_on']}")
+    rows = threshold_rows(tagger.classes, facts)
+    if not quiet:
+        _show(rows)
     if pooled := chosen["classes_with_pooled_threshold"]:
         watcher.note(f"note: these tags share one threshold, as they have too few positives: {', '.join(pooled)}")
         if 2 * len(pooled) > len(facts["thresholds"]):
             other = "" if policy == "match" else "use --policy match, or "
             watcher.note(f"note: this concerns most tags; {other}label more images")
+    if shrunken := chosen["classes_with_shrunken_threshold"]:
+        watcher.note(
+            f"note: these tags have fewer than {chosen['enough_positives']} positives, so the images of the other tags "
+            f"count for their thresholds, too: {', '.join(shrunken)}"
+        )
     if nowhere := chosen["classes_chosen_nowhere"]:
         watcher.note(f"note: none of these images reaches the threshold of: {', '.join(nowhere)}")
     if never := chosen["classes_never_chosen"]:
         watcher.note(f"note: these tags are never predicted, as no threshold satisfies the policy: {', '.join(never)}")
+    if weak := [row.name for row in rows if row.precision is not None and row.precision.value < 0.5]:
+        watcher.note(
+            f"note: expect less than half of the predictions of these tags to be correct: {', '.join(weak)}. Label "
+            "more images of them, or use --policy precision:0.5"
+        )
     watcher.note("evaluate on other images; on these the metrics would be too high")
+
+
+def _show(rows: Sequence[ThresholdRow]) -> None:
+    """Print the threshold of each tag with the precision and recall to expect on new images."""
+    table = Table("tag", "images", "threshold", "precision", "recall")
+    for row in rows:
+        cut = "never" if row.threshold is None else f"{row.threshold:.3f}"
+        table.add_row(escape(row.name), f"{row.positives:,}", cut, _interval(row.precision), _interval(row.recall))
+    console = Console()
+    (console if console.is_terminal else Console(width=WIDE)).print(table)
+    say("precision and recall: to expect on new images, with 90 % intervals")
+
+
+def _interval(rate: Expected | None) -> str:
+    return "unknown" if rate is None else f"{100 * rate.value:.0f} ({100 * rate.low:.0f} to {100 * rate.high:.0f})"

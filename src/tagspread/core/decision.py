@@ -11,12 +11,18 @@ threshold that predicts :math:`n` of :math:`m` rows, :math:`t` of them correctly
 
 where :math:`π` is the share of rows that carry the tag. Among equally good thresholds, the one that predicts fewer rows
 wins.
+
+With few positives, the best threshold on these rows is rarely the best one elsewhere: a single low-scored positive can
+pull it to where it predicts every second row. Such a class borrows evidence. With :math:`P < E` positives, where
+:math:`E` is ``enough_positives``, the entries of all classes together count as :math:`E - P` further positives, with
+their share of the negatives, and the threshold is the best one on both. With fewer than ``min_positives`` positives it
+is the best one on the entries of all classes (the pooled threshold).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -70,8 +76,9 @@ class Decision:
         thresholds: one per class, float64, in the kind of array that the scores were.
         pooled: the threshold chosen on the entries of all classes together.
         policy: the policy by which the thresholds were chosen.
-        rare: classes with too few positives for their own threshold; they take the pooled one.
+        rare: classes with too few positives for a threshold of their own; they take the pooled one.
         unreachable: classes in which no threshold reaches the required precision; they are never predicted.
+        shrunken: classes with few positives, whose threshold also depends on the entries of the other classes.
     """
 
     thresholds: Array
@@ -79,6 +86,7 @@ class Decision:
     policy: str
     rare: tuple[int, ...] = ()
     unreachable: tuple[int, ...] = ()
+    shrunken: tuple[int, ...] = ()
 
 
 def choose_thresholds(
@@ -88,6 +96,7 @@ def choose_thresholds(
     *,
     proportions: ArrayLike | None = None,
     min_positives: int = 5,
+    enough_positives: int = 20,
 ) -> Decision:
     """Choose the decision threshold of each class that is best by ``policy`` on these rows.
 
@@ -102,9 +111,11 @@ def choose_thresholds(
         proportions: for ``match``, the frequency of each class; NaN where it is unknown, so that the class takes the
             pooled threshold. By default, frequencies are counted in ``y``.
         min_positives: a class with fewer positives in ``y`` takes the threshold pooled over all classes.
+        enough_positives: a class with fewer positives in ``y`` borrows evidence from the other classes; with
+            ``proportions``, which say nothing about positives, no class does.
 
     Returns:
-        The thresholds, with the classes that took the pooled one or have none.
+        The thresholds, with the classes that took the pooled one, borrowed evidence, or have none.
 
     >>> decision = choose_thresholds([[0.9], [0.8], [0.4], [0.1]], [[1], [1], [0], [0]], min_positives=1)
     >>> decision.thresholds.round(4).tolist()
@@ -121,25 +132,33 @@ def choose_thresholds(
     _check_finite(values)
     labels = None if y is None else _labels(scores, y)
     if goal.name == "match":
-        return _match(scores, values, labels, policy, proportions, min_positives)
+        return _match(scores, values, labels, policy, proportions, min_positives, enough_positives)
     if labels is None or proportions is not None:
         mistake = "y is missing" if labels is None else "proportions are given"
         raise TagspreadError(
             f"{mistake} but the policy is {policy!r}; only 'match' works from proportions, without labels."
         )
-    positives = (labels == 1).sum(axis=0)
-    if not positives.any():
+    positives, has_label = (labels == 1).sum(axis=0), labels >= 0
+    total = int(positives.sum())
+    if not total:
         raise TagspreadError("y has no positive at all, so no threshold can be chosen; give rows that carry tags.")
+    pool = _Entries(values[has_label], labels[has_label] == 1)
+    pooled = _best_threshold([pool], _objective(goal, total))
+    rare, few = positives < min_positives, positives < enough_positives
 
-    def best(score: np.ndarray, label: np.ndarray) -> float:
-        has_label = label >= 0
-        return _best_threshold(score[has_label], label[has_label] == 1, _objective(goal, int((label == 1).sum())))
+    def best(k: int) -> float:
+        known = has_label[:, k]
+        own, number = _Entries(values[known, k], labels[known, k] == 1), int(positives[k])
+        if not few[k]:
+            return _best_threshold([own], _objective(goal, number))
+        borrowed = enough_positives - number  # positives' worth of pooled entries
+        common = math.gcd(total, borrowed)
+        parts = [own._replace(weight=total // common), pool._replace(weight=borrowed // common)]
+        return _best_threshold(parts, _objective(goal, total // common * enough_positives))
 
-    pooled = best(values.ravel(), labels.ravel())
-    rare = positives < min_positives
-    chosen = [pooled if rare[k] else best(values[:, k], labels[:, k]) for k in range(len(rare))]
+    chosen = [pooled if rare[k] else best(k) for k in range(len(rare))]
     never = np.flatnonzero(np.isinf(chosen)) if goal.name == "precision" else ()
-    return _decision(scores, chosen, pooled, policy, rare, tuple(map(int, never)))
+    return _decision(scores, chosen, pooled, policy, rare, few & ~rare, tuple(map(int, never)))
 
 
 def decide(scores: ArrayLike, thresholds: ArrayLike) -> Array:
@@ -161,6 +180,14 @@ def decide(scores: ArrayLike, thresholds: ArrayLike) -> Array:
 Objective = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
+class _Entries(NamedTuple):
+    """Scores with their labels, and how often each of them counts."""
+
+    score: np.ndarray
+    positive: np.ndarray
+    weight: float = 1  # whole numbers where hits are compared exactly
+
+
 def _objective(goal: Policy, positives: int) -> Objective:
     if goal.name == "fbeta":
         return lambda predicted, hits: hits / (goal.value**2 * positives + predicted)
@@ -169,21 +196,24 @@ def _objective(goal: Policy, positives: int) -> Objective:
     return lambda predicted, hits: np.where(hits * whole >= part * predicted, hits, -1)
 
 
-def _best_threshold(score: np.ndarray, positive: np.ndarray, objective: Objective) -> float:
+def _best_threshold(parts: Sequence[_Entries], objective: Objective) -> float:
     """Return the threshold that maximizes the objective; among equals, the one that predicts the fewest rows."""
-    order = np.argsort(-score, kind="stable")
-    ranked = score[order]
-    last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)  # equal scores stay together
-    predicted = np.concatenate([[0], last + 1])
-    hits = np.concatenate([[0], np.cumsum(positive[order])[last]])
+    candidates = np.unique(np.concatenate([part.score for part in parts]))[::-1]  # equal scores stay together
+    predicted = hits = np.zeros(len(candidates) + 1, np.int64)
+    for score, positive, weight in parts:
+        order = np.argsort(score, kind="stable")
+        below = np.searchsorted(score[order], candidates)  # rows with a lower score than the candidate
+        hits_below = np.append(0, np.cumsum(positive[order]))
+        predicted = predicted + np.append(0, weight * (len(score) - below))
+        hits = hits + np.append(0, weight * (hits_below[-1] - hits_below[below]))
     best = int(np.argmax(objective(predicted, hits)))
     if best == 0:
         return math.inf
-    lowest_in = float(ranked[last[best - 1]])
-    if best == len(last):
+    lowest_in = float(candidates[best - 1])
+    if best == len(candidates):
         return lowest_in
     # take the midpoint to the next score: the last bit of a score differs between machines and batch sizes
-    highest_out = float(ranked[last[best]])
+    highest_out = float(candidates[best])
     middle = highest_out + (lowest_in - highest_out) / 2
     return middle if highest_out < middle else lowest_in
 
@@ -195,8 +225,10 @@ def _match(
     policy: str,
     proportions: ArrayLike | None,
     min_positives: int,
+    enough_positives: int,
 ) -> Decision:
     rows, classes = values.shape
+    borrowed = np.zeros(classes)  # predicted rows that stand for further positives, from all classes together
     if proportions is not None:
         share = np.array(per_class("proportions", proportions, classes))
         if (wrong := np.flatnonzero((share < 0) | (share > 1))).size:
@@ -206,25 +238,35 @@ def _match(
         positives, n_labeled = (labels == 1).sum(axis=0), (labels >= 0).sum(axis=0)
         wanted = np.divide(positives * rows, n_labeled, out=np.full(classes, np.nan), where=n_labeled > 0)
         rare = positives < min_positives
+        borrowed = np.maximum(0, enough_positives - positives) * rows / np.maximum(1, n_labeled)
     else:
         raise TagspreadError("the policy 'match' needs the frequency of each class; give proportions or y.")
     has_count = ~np.isnan(wanted)
     if not has_count.any():
         raise TagspreadError("proportions are unknown for every class; give at least one, or labeled rows.")
+    pool, total = values[:, has_count].ravel(), float(wanted[has_count].sum())
 
-    def best(score: np.ndarray, number: float) -> float:
-        return _best_threshold(score, np.zeros(len(score), bool), lambda predicted, _: -np.abs(predicted - number))
+    def best(*parts: tuple[np.ndarray, float], number: float) -> float:
+        entries = [_Entries(score, np.zeros(len(score), bool), weight) for score, weight in parts]
+        return _best_threshold(entries, lambda predicted, _: -np.abs(predicted - number))
 
-    pooled = best(values[:, has_count].ravel(), float(wanted[has_count].sum()))
-    chosen = [pooled if rare[k] else best(values[:, k], float(wanted[k])) for k in range(classes)]
-    return _decision(scores, chosen, pooled, policy, rare, ())
+    def own(k: int) -> float:
+        weight = float(borrowed[k]) / max(total, 1e-9)
+        parts = [(values[:, k], 1.0)] + ([(pool, weight)] if weight else [])
+        return best(*parts, number=float(wanted[k] + borrowed[k]))
+
+    pooled = best((pool, 1.0), number=total)
+    chosen = [pooled if rare[k] else own(k) for k in range(classes)]
+    return _decision(scores, chosen, pooled, policy, rare, (borrowed > 0) & ~rare, ())
 
 
 def _decision(
-    scores: ArrayLike, chosen: list[float], pooled: float, policy: str, rare: np.ndarray, never: tuple[int, ...]
-) -> Decision:
+    scores: ArrayLike, chosen: list[float], pooled: float, policy: str, rare: np.ndarray, shrunken: np.ndarray,
+    never: tuple[int, ...],
+) -> Decision:  # fmt: skip
     thresholds = like(torch.tensor(chosen, dtype=torch.float64), scores)
-    return Decision(thresholds, pooled, policy, tuple(map(int, np.flatnonzero(rare))), never)
+    rare_classes, shrunken_classes = (tuple(map(int, np.flatnonzero(mask))) for mask in (rare, shrunken))
+    return Decision(thresholds, pooled, policy, rare_classes, never, shrunken_classes)
 
 
 def _labels(scores: ArrayLike, y: ArrayLike) -> np.ndarray:

@@ -231,6 +231,20 @@ RELIABILITY = Record(
     rule=_bins,
 )
 
+RATES = ListOf(Maybe(ListOf(SHARE, length=3)))  # value, low, high of each class
+EXPECTED = Record(required={"confidence": SHARE, "precision": RATES, "recall": RATES})
+
+
+def _decision(facts: JsonObject) -> str:
+    decision, classes = facts.get("decision", {}), len(facts["classes"])
+    expected = decision.get("expected") or {}
+    lists = {"positives": decision.get("positives")} | {
+        f"expected.{name}": expected.get(name) for name in ("precision", "recall")
+    }
+    wrong = [name for name, values in lists.items() if values is not None and len(values) != classes]
+    return f"decision.{wrong[0]} does not have one item per class" if wrong else ""
+
+
 LABELS = Record(
     required={
         "format": COUNT,
@@ -256,11 +270,14 @@ LABELS = Record(
             optional={
                 "pooled": Maybe(NUMBER), "trained_on": Maybe(COUNT), "images": COUNT,
                 "classes_with_pooled_threshold": NAMES, "classes_never_chosen": NAMES, "classes_chosen_nowhere": NAMES,
+                "classes_with_shrunken_threshold": NAMES, "positives": ListOf(COUNT), "enough_positives": COUNT,
+                "expected": Maybe(EXPECTED),
             },
         ),
         "tagspread": TEXT, "network": TEXT, "classes_sha256": TEXT, "run": Maybe(TEXT),
         "chosen_on_images": Maybe(Record(optional={"part": TEXT, "digests": NAMES})),
     },
+    rule=_decision,
 )  # fmt: skip
 
 MEASURED = Record(

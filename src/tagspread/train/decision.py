@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tagspread.core.calibration import Calibration, Reliability, crossfitted, fit_calibration, reliability
 from tagspread.core.decision import Decision, choose_thresholds, decide
+from tagspread.core.expected import ExpectedRates, Rate, expected_rates
 from tagspread.run.artifact import artifact_facts
 from tagspread.run.record import CHOSEN_ON, chosen_on_part
 from tagspread.run.split import Part
@@ -94,8 +95,12 @@ def decide_on(
     *,
     calibrate: bool = True,
     min_positives: int = 5,
+    enough_positives: int = 20,
 ) -> dict[str, Any]:
     """Choose thresholds and fit the calibration on labeled rows; return both for ``labels.json``.
+
+    The result also has the precision and recall to expect on new images
+    (:func:`~tagspread.core.expected.expected_rates`).
 
     Args:
         logits: rows x classes, of images that the network was not trained on.
@@ -105,6 +110,7 @@ def decide_on(
         source: description of the images, for people.
         calibrate: also calibrate the probabilities; otherwise those of the network are used.
         min_positives: classes with fewer positives share one threshold and one calibration.
+        enough_positives: classes with fewer positives borrow evidence from the others for their threshold.
     """
     if not calibrate:
         calibration, reliability_data = Calibration.identity(len(classes)), None
@@ -114,8 +120,15 @@ def decide_on(
         after = crossfitted(logits, y, min_positives=min_positives)
         reliability_data = {"before": _for_json(reliability(before, y)), "after": _for_json(reliability(after, y))}
     probabilities = calibration.probabilities(logits)
-    decision = choose_thresholds(probabilities, y, policy, min_positives=min_positives)
+    few = {"min_positives": min_positives, "enough_positives": enough_positives}
+    decision = choose_thresholds(probabilities, y, policy, **few)
     facts = _facts(classes, decision, source, calibration, source if calibrate else None, reliability_data)
+    rates = expected_rates(logits if calibrate else probabilities, y, policy, calibrate=calibrate, **few)
+    facts["decision"] |= {
+        "positives": (y == 1).sum(axis=0).tolist(),
+        "enough_positives": enough_positives,
+        "expected": _expected_for_json(rates, decision),
+    }
     never_reached = ~decide(probabilities, decision.thresholds).any(axis=0) & np.isfinite(decision.thresholds)
     facts["decision"]["classes_chosen_nowhere"] = [classes[k] for k in np.flatnonzero(never_reached)]
     return facts
@@ -168,6 +181,7 @@ def _facts(
             "chosen_on": source,
             "pooled": None if math.isinf(decision.pooled) else decision.pooled,
             "classes_with_pooled_threshold": names(decision.rare),
+            "classes_with_shrunken_threshold": names(decision.shrunken),
             "classes_never_chosen": [
                 name for name, threshold in zip(classes, decision.thresholds, strict=True) if np.isinf(threshold)
             ],
@@ -179,6 +193,22 @@ def _facts(
             "classes_with_pooled_fit": names(calibration.rare),
             "reliability": reliability_data,
         },
+    }
+
+
+def _expected_for_json(rates: ExpectedRates, decision: Decision) -> dict[str, Any]:
+    """Return the expected rates as plain values: value, low and high per class; None where nothing is known."""
+    is_chosen = np.isfinite(np.asarray(decision.thresholds))
+
+    def triples(rate: Rate) -> list[list[float] | None]:
+        rows = np.stack(rate, axis=1)
+        known = is_chosen & ~np.isnan(rate.value)
+        return [row.tolist() if has else None for row, has in zip(rows, known, strict=True)]
+
+    return {
+        "confidence": rates.confidence,
+        "precision": triples(rates.precision),
+        "recall": triples(rates.recall),
     }
 
 
