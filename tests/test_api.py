@@ -257,7 +257,7 @@ def test_a_report_reads_a_table_of_another_shape(folder, tmp_path):
     (tmp_path / "t.csv").write_text(lines)
     words = ["--tags-column", "keywords", "--delimiter", "+"]
     tagspread("report", run.path, "--labels", tmp_path / "t.csv", *words, "-o", tmp_path / "page.html")
-    assert "images you gave" in (tmp_path / "page.html").read_text()
+    assert "images of the given label table" in (tmp_path / "page.html").read_text()
 
 
 def test_few_test_images_per_tag_are_said(folder, tmp_path):

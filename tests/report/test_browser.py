@@ -74,8 +74,10 @@ def test_one_tag_is_shown_at_a_time(tab):
     for _ in range(len(ids)):
         tab.get_by_role("button", name="previous").click()
     assert visible(tab) == [ids[ids.index("tag-4") + 1]]  # all the way round
-    tab.locator("#metrics tbody a").nth(2).click()
-    assert visible(tab) == [tab.locator("#metrics tbody a").nth(2).get_attribute("href")[1:]]
+    link = tab.locator("#metrics tbody a").nth(2)
+    link.click()
+    tab.locator(link.get_attribute("href")).wait_for()  # the hashchange event follows the click
+    assert visible(tab) == [link.get_attribute("href")[1:]]
     assert tab.get_by_label("Tag", exact=True).input_value() == visible(tab)[0]
 
 

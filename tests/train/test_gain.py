@@ -106,13 +106,13 @@ def test_a_resumed_run_finds_it(at, dataset, tiny, silent, tmp_path, monkeypatch
 
     class StopAfter(StopSignal):
         @property
-        def asked(self):
+        def received(self):
             nonlocal steps
             steps += 1
             return steps == at
 
-        @asked.setter
-        def asked(self, value):
+        @received.setter
+        def received(self, value):
             pass
 
     with monkeypatch.context() as patch:

@@ -78,13 +78,13 @@ def test_stopped_at_any_step_and_resumed_gives_the_same_weights(at, dataset, tin
 
     class StopAfter(StopSignal):
         @property
-        def asked(self):
+        def received(self):
             nonlocal count
             count += 1
             return count == at
 
-        @asked.setter
-        def asked(self, value):
+        @received.setter
+        def received(self, value):
             pass
 
     with monkeypatch.context() as patch:

@@ -7,11 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from torch import nn
 
 from tagspread.data.images.store import TensorStore
 from tagspread.progress import epoch_line
-from tagspread.run.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
+from tagspread.run.checkpoint import optimizer_tensors, restore_optimizer, save_checkpoint
 from tagspread.train import batches as feed
 from tagspread.train.batches import LABELED, UNLABELED, stream, training_batches
 from tagspread.train.config import PRESETS, TrainConfig, make_config
@@ -215,7 +216,7 @@ def test_restored_moments_lie_in_memory_as_their_parameters_do(tmp_path):
     groups = [{"lr": group["lr"]} for group in optimizer.param_groups]
     save_checkpoint(tmp_path / "c.safetensors", optimizer_tensors(optimizer), {})  # which stores rows after rows
     again, resumed = stepped()
-    restore_optimizer(resumed, load_checkpoint(tmp_path / "c.safetensors").tensors, groups)
+    restore_optimizer(resumed, load_file(tmp_path / "c.safetensors"), groups)
     assert (
         resumed.state[again.weight]["exp_avg"].stride() == again.weight.stride() != again.weight.contiguous().stride()
     )
