@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import tagspread as ts
-from tagspread import TagSpreadClassifier
+from tagspread import TagSpreadClassifier, TagspreadError
 
 
 def dataset(rows=240, labeled=60, seed=0, classes=3):
@@ -159,6 +159,20 @@ def test_names_of_classes_and_features():
     assert (model.transduction_[60:, 0] == 1).sum() == 90
     with pytest.raises(ValueError, match="feature names"):
         model.predict(frame.rename(columns={"f0": "g0"}))
+
+
+@pytest.mark.parametrize("priors", [{"cat": 0.5}, [0.5, np.nan, np.nan]])
+def test_priors_are_the_frequencies_that_cap_labels_by(priors):
+    x, given, _ = dataset()
+    given = pd.DataFrame(given, columns=["cat", "dog", "owl"])
+    model = TagSpreadClassifier(priors=priors, unlabeled_weight=1.0).fit(x, given)
+    options = vars(model.settings_.method)
+    assert options["priors"] == {"cat": 0.5}
+    assert (model.transduction_[60:, 0] == 1).sum() == int(options["keep_pos"] * 0.5 * 180)
+    with pytest.raises(TagspreadError, match="use method 'cap', or omit the priors"):
+        TagSpreadClassifier("bce", priors=priors).fit(x, given)
+    with pytest.raises(TagspreadError, match="2 numbers but there are 3 classes"):
+        TagSpreadClassifier(priors=[0.1, 0.2]).fit(x, given)
 
 
 def test_clone_pickle_grid_search_and_cross_validation(fitted):

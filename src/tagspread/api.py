@@ -21,7 +21,7 @@ from tagspread.progress import Watcher
 from tagspread.run.artifact import check_resumable
 from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
-from tagspread.train.config import TrainConfig, check_apply_to_mode, make_config
+from tagspread.train.config import TrainConfig, check_apply_to_mode, make_config, with_priors
 from tagspread.train.loading import dataset_from_arrays, dataset_from_folder, recorded_dataset, split_off_test
 from tagspread.train.preflight import check_loss, seeded_backbone
 from tagspread.train.trainer import Run, RunOptions, choose_device, run_training
@@ -52,6 +52,7 @@ def train(
     quiet: bool = False,
     tensorboard: bool = False,
     keep_better: bool = False,
+    priors: Mapping[str, float] | None = None,
     **settings: Any,
 ) -> Run:
     """Train a tagger on a few labeled images and many unlabeled ones.
@@ -77,13 +78,15 @@ def train(
         quiet: print nothing.
         tensorboard: also write TensorBoard files into the run folder.
         keep_better: keep the labeled-only model if the unlabeled images made the tagger worse.
+        priors: frequency of each tag in the unlabeled images (0 to 1), where you know it better than the labels do;
+            CAP uses the labeled frequency of all other tags.
         settings: settings of :class:`~tagspread.train.config.TrainConfig`, such as ``epochs=4``.
 
     Returns:
         The run: ``run.path``, ``run.metrics``, ``run.log``.
     """
     _check_misplaced(settings)
-    config = make_config(preset, method=method, **settings)
+    config = with_priors(make_config(preset, method=method, **settings), priors)
     run_folder = RunFolder(out)
     # a folder without a run to resume is refused; locking it would leave files there
     with run_folder.locked() if run_folder.is_run or not resume else nullcontext():

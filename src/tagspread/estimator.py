@@ -52,6 +52,8 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tol: stop when at most this share of the pseudo-labels changes.
         folds: number of cross-validation folds.
         policy: criterion for the decision thresholds: ``f1``, ``fbeta:2``, ``precision:0.9`` or ``match``.
+        priors: frequency of the classes in the unlabeled rows, for CAP, where you know it better than the labeled rows
+            do: a dict by class, or one number per class (NaN: unknown).
         device: device to fit on, such as ``"cpu"`` or ``"cuda"``.
         random_state: seed of the folds and of the hidden layer.
 
@@ -91,6 +93,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tol: float = 0.001,
         folds: int = 4,
         policy: str = "f1",
+        priors: Any = None,
         device: str = "cpu",
         random_state: Any = 0,
     ) -> None:
@@ -104,6 +107,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.tol = tol
         self.folds = folds
         self.policy = policy
+        self.priors = priors
         self.device = device
         self.random_state = random_state
 
@@ -128,7 +132,10 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labeled_rows, unlabeled_rows = scaling.rows([(features, labels.labeled)], device), scaling.rows(pieces, device)
         y = torch.from_numpy(labels.y[labels.labeled]).to(device)
 
-        methods, space = make_methods(self.method), make_search_space(self.ridge, self.unlabeled_weight)
+        methods, space = (
+            make_methods(self.method, self.priors, labels.names),
+            make_search_space(self.ridge, self.unlabeled_weight),
+        )
         choice = search_settings(
             labeled_rows,
             y,

@@ -1,5 +1,6 @@
 """A head on a frozen network: an ordinary run, with settings chosen on the labeled part and features kept."""
 
+import csv
 import json
 from dataclasses import replace
 
@@ -10,10 +11,11 @@ from safetensors.torch import load_file, save_file
 
 import tagspread as ts
 from tagspread.errors import TagspreadError
+from tagspread.linear.search import INTERVALS
 from tagspread.methods import get_method
 from tagspread.progress import Watcher
 from tagspread.train import preflight
-from tagspread.train.config import make_config
+from tagspread.train.config import make_config, with_priors
 from tagspread.train.trainer import RunOptions, run_training
 from tagspread.vision.backbones import build_network
 from tests.train.conftest import make_dataset
@@ -132,6 +134,21 @@ def test_the_weight_of_the_unlabeled_can_be_given(tmp_path, silent):
     done = run_training(dataset, config, tmp_path / "run", watcher=silent)
     assert done.log[-1]["chosen"]["unlabeled_weight"] == 0.5
     assert (tmp_path / "run" / "pseudo_labels.csv").exists()
+
+
+def test_priors_are_kept_while_the_interval_is_chosen(tmp_path, silent):
+    dataset = make_dataset(train=160, labeled=60)
+    config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False, unlabeled_weight=1.0)
+    config = with_priors(config, {dataset.classes[0]: 0.5})
+    run = run_training(dataset, config, tmp_path / "run", watcher=silent)
+    options = run.log[-1]["chosen"]["options"]
+    assert options["priors"] == {dataset.classes[0]: 0.5}
+    assert (options["keep_pos"], options["keep_neg"]) in INTERVALS
+    lines = (run.path / "pseudo_labels.csv").read_text().splitlines()
+    rows = [row for row in csv.reader(lines) if row[1] == dataset.classes[0]]
+    assert sum(row[2] == "1" for row in rows) == int(options["keep_pos"] * 0.5 * 100)
+    with pytest.raises(TagspreadError, match="'asl'; use method 'cap', or omit the priors"):
+        with_priors(make_config(method="asl"), {})
 
 
 def test_a_network_without_weights_is_noticed(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 
@@ -13,24 +14,51 @@ from tagspread.linear.perceptron import PerceptronHead
 from tagspread.linear.rounds import check_method
 from tagspread.linear.search import SearchSpace, intervals_of
 from tagspread.methods import Method, get_method
+from tagspread.methods.cap import CAP
 
 
-def make_methods(method: str | Method) -> tuple[Method, ...]:
+def make_methods(
+    method: str | Method, priors: Mapping[str, float] | Sequence[float] | None = None, classes: Sequence[str] = ()
+) -> tuple[Method, ...]:
     """Return the methods to try: the variants of a named method, or only the given method object.
+
+    Args:
+        method: name or method object.
+        priors: frequency of classes in the unlabeled rows, for CAP: by name, or one number per class (NaN: unknown).
+        classes: names of the classes.
 
     >>> [m.keep_pos for m in make_methods("cap")]
     [0.5, 0.8, 1.0]
+    >>> make_methods(get_method("cap"), [0.2, float("nan")], ["0", "1"])[0].priors
+    {'0': 0.2}
     """
     if not isinstance(method, str | Method):
         raise TagspreadError(f"method is {method!r}; give a name such as 'cap', or what get_method returns.")
     instance = get_method(method) if isinstance(method, str) else method
     check_method(instance)
+    if priors is not None:
+        if not isinstance(instance, CAP):
+            raise TagspreadError(
+                f"priors are the class frequencies that CAP labels by, but the method is {type(instance).__name__}; "
+                "use method 'cap', or omit the priors."
+            )
+        instance = replace(instance, priors=_by_name(priors, classes))
     if instance.share_apart:
         raise TagspreadError(
             f"{type(instance).__name__} sets {instance.share_apart:g} of the labeled rows apart, which the estimator "
             "does not support; give apart=0."
         )
     return intervals_of(instance) if isinstance(method, str) else (instance,)
+
+
+def _by_name(priors: Mapping[str, float] | Sequence[float], classes: Sequence[str]) -> dict[str, float]:
+    if isinstance(priors, Mapping):
+        return {str(name): value for name, value in priors.items()}
+    if len(priors) != len(classes):
+        raise TagspreadError(
+            f"priors has {len(priors)} numbers but there are {len(classes)} classes; give one for each."
+        )
+    return {name: float(value) for name, value in zip(classes, priors, strict=True) if not math.isnan(value)}
 
 
 def make_search_space(ridge: float | str, unlabeled_weight: float | str) -> SearchSpace:

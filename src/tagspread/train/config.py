@@ -7,8 +7,8 @@ in our measurements; comments give the reasons for its values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -274,6 +274,25 @@ def settings_in_use(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def chooses_options(config: TrainConfig) -> bool:
-    """Return whether mode ``"head"`` chooses the method's options: those of CAP, unless the user gave them."""
-    is_default = config.method_options in ({}, DEFAULT["method_options"])
-    return config.mode == "head" and config.method == "cap" and is_default
+    """Return whether mode ``"head"`` chooses the method's options: those of CAP, unless the user gave them.
+
+    Class priors are facts about the data, not options to choose.
+    """
+    options = {name: value for name, value in config.method_options.items() if name != "priors"}
+    return config.mode == "head" and config.method == "cap" and options in ({}, DEFAULT["method_options"])
+
+
+def with_priors(config: TrainConfig, priors: Mapping[str, float] | None) -> TrainConfig:
+    """Return the configuration with class priors for CAP; its other options are kept.
+
+    >>> with_priors(make_config("default"), {"cat": 0.1}).method_options
+    {'keep_pos': 0.6, 'keep_neg': 0.98, 'priors': {'cat': 0.1}}
+    """
+    if priors is None:
+        return config
+    if config.method != "cap":
+        raise TagspreadError(
+            f"priors are the class frequencies that CAP labels by, but the method is {config.method!r}; use method "
+            "'cap', or omit the priors."
+        )
+    return replace(config, method_options=config.method_options | {"priors": dict(priors)})

@@ -23,7 +23,8 @@ from tagspread.linear.logistic import LogisticHead
 from tagspread.linear.options import make_search_space
 from tagspread.linear.rounds import Settings, probe, spread
 from tagspread.linear.search import intervals_of, search_settings
-from tagspread.methods.base import State, Targets
+from tagspread.methods.base import Method, State, Targets
+from tagspread.methods.cap import CAP
 from tagspread.progress import Watcher
 from tagspread.train.config import chooses_options
 from tagspread.train.dataset import Dataset
@@ -173,7 +174,9 @@ def choose_settings(training: Training, data: HeadData) -> tuple[Settings, bool]
         The settings, and whether there were enough labeled images to compare any.
     """
     config, method, rows = training.experiment.config, training.experiment.method, standardize(data)
-    methods = intervals_of(type(method)()) if chooses_options(config) else (method,)
+    methods: tuple[Method, ...] = (method,)
+    if isinstance(method, CAP) and chooses_options(config):
+        methods = intervals_of(CAP(priors=method.priors))
     space = make_search_space("auto", "auto" if config.unlabeled_weight is None else config.unlabeled_weight)
     chosen = search_settings(
         rows.labeled, data.y, rows.unlabeled, methods,
