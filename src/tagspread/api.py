@@ -14,12 +14,12 @@ import numpy as np
 from tagspread.aliases import SettingValues
 from tagspread.data.tables.options import GivenOptions
 from tagspread.data.tables.read import read_table
-from tagspread.errors import TagspreadError
+from tagspread.errors import TagspreadError, check_choice
 from tagspread.linear.rounds import check_method
 from tagspread.methods import get_method
 from tagspread.progress import Watcher
 from tagspread.run.artifact import check_resumable
-from tagspread.run.config import DataSource, RunConfig
+from tagspread.run.config import KEEP, DataSource, RunConfig
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig, check_apply_to_mode, make_config, with_priors
 from tagspread.train.loading import dataset_from_arrays, dataset_from_folder, recorded_dataset, split_off_test
@@ -51,7 +51,7 @@ def train(
     resume: bool = False,
     quiet: bool = False,
     tensorboard: bool = False,
-    keep_better: bool = False,
+    keep: str | None = None,
     priors: Mapping[str, float] | None = None,
     **settings: Any,
 ) -> Run:
@@ -77,7 +77,8 @@ def train(
             ``split.csv``; ``images`` is then None, or the new folder of images if it was moved.
         quiet: print nothing.
         tensorboard: also write TensorBoard files into the run folder.
-        keep_better: keep the labeled-only model if the unlabeled images made the tagger worse.
+        keep: ``"better"`` (the default of a new run) to keep the labeled-only model if the unlabeled images made the
+            tagger worse and the interval of the difference says so, or ``"last"`` to keep the model of the last epoch.
         priors: frequency of each tag in the unlabeled images (0 to 1), where you know it better than the labels do;
             CAP uses the labeled frequency of all other tags.
         settings: settings of :class:`~tagspread.train.config.TrainConfig`, such as ``epochs=4``.
@@ -86,6 +87,8 @@ def train(
         The run: ``run.path``, ``run.metrics``, ``run.log``.
     """
     _check_misplaced(settings)
+    if keep is not None:
+        check_choice("keep", keep, KEEP)
     config = with_priors(make_config(preset, method=method, **settings), priors)
     run_folder = RunFolder(out)
     # a folder without a run to resume is refused; locking it would leave files there
@@ -151,7 +154,7 @@ def train(
         run_options = RunOptions(
             overwrite=overwrite,
             resume=resume,
-            keep_better=keep_better,
+            keep=keep if keep is not None or resume else "better",
             tensorboard=tensorboard,
             cache=cache_folder,
             about=source,

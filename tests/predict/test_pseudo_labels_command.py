@@ -185,11 +185,11 @@ def test_a_run_from_python_says_where_to_merge(tmp_path, drawn):
 
 
 def test_the_train_command_answers_the_question(folder, tmp_path, monkeypatch):
-    """A run started with --keep-better is also resumed with it."""
+    """A run started with --keep last is also resumed with it."""
     settings = "--backbone small --weights none --image-size 24 --batch 16 --preset paper --warmup-epochs 1 --epochs 1"
     start = ["train", str(folder), "--labels", str(folder / "labels.csv"), "--out", str(tmp_path / "run"), "--quiet"]
     invoke = CliRunner().invoke
-    result = invoke(app, [*start, *settings.split(), "--device", "cpu", "--keep-better", "--test-share", "0.3"])
+    result = invoke(app, [*start, *settings.split(), "--device", "cpu", "--keep", "last", "--test-share", "0.3"])
     assert result.exit_code == 0, result.output
     assert "the unlabeled images" in result.output
     assert "90 % interval" in result.output
@@ -204,4 +204,4 @@ def test_the_train_command_answers_the_question(folder, tmp_path, monkeypatch):
     (tmp_path / "run" / "labels.json").unlink()  # or it is finished, and stays as it is
     result = invoke(app, ["train", "--resume", str(tmp_path / "run"), "--device", "cpu", "--quiet"])
     assert result.exit_code == 0, result.output
-    assert asked[0]["keep_better"] is True
+    assert asked[0]["keep"] == "last"

@@ -13,7 +13,8 @@ from sklearn.metrics import average_precision_score
 import tagspread as ts
 from tagspread.methods import METHODS
 from tagspread.methods.base import Method, Targets
-from tagspread.train import loop
+from tagspread.run.config import RunConfig
+from tagspread.train import finalize, loop
 from tagspread.train.finalize import gain_in_words
 from tagspread.train.interrupts import Interrupted, StopSignal
 from tagspread.train.trainer import RunOptions, run_training
@@ -170,16 +171,18 @@ def test_harm_is_told_and_the_better_one_is_kept_if_asked(harmful, dataset, tiny
     plain = run_training(dataset, tiny(**harmful), tmp_path / "plain", watcher=silent)
     assert plain.metrics["gain"]["interval_90"][1] < 0
     assert str(gain_in_words(plain.metrics)).startswith("the unlabeled images hurt: mAP ")
-    assert str(gain_in_words(plain.metrics)).endswith("; --keep-better would have kept the labeled-only model")
+    assert str(gain_in_words(plain.metrics)).endswith("; --keep better would have kept the labeled-only model")
     labels = json.loads((plain.path / "labels.json").read_text())
     assert (labels["model"], labels["network"]) == ("ema.safetensors", "ema")
 
-    run = run_training(dataset, tiny(**harmful), tmp_path / "better", RunOptions(keep_better=True), watcher=silent)
+    run = run_training(dataset, tiny(**harmful), tmp_path / "better", RunOptions(keep="better"), watcher=silent)
     assert run.metrics["gain"] == plain.metrics["gain"]
     assert run.metrics["network"] == "labeled_only"
     assert run.metrics["test"]["mAP"] == run.metrics["labeled_only"]["mAP"]
     assert "chosen on the test images" in run.metrics["warning"]
     assert str(gain_in_words(run.metrics)).endswith("; the run keeps the labeled-only model")
+    assert run.metrics["kept"].startswith("the labeled-only model: its mAP is higher")
+    assert "kept" not in plain.metrics
     labels = json.loads((run.path / "labels.json").read_text())
     assert (labels["model"], labels["network"]) == (FILE, "labeled_only")
     found = ts.load(run.path, device="cpu").predict(dataset.store.batch(dataset.test).numpy())
@@ -189,7 +192,7 @@ def test_harm_is_told_and_the_better_one_is_kept_if_asked(harmful, dataset, tiny
 
 
 def test_keep_better_is_remembered_when_the_run_is_gone_on_with(harmful, dataset, tiny, silent, tmp_path):
-    run_training(dataset, tiny(**harmful), tmp_path / "run", RunOptions(keep_better=True), watcher=silent)
+    run_training(dataset, tiny(**harmful), tmp_path / "run", RunOptions(keep="better"), watcher=silent)
     (tmp_path / "run" / "metrics.json").unlink()
     run = run_training(dataset, tiny(**harmful), tmp_path / "run", RunOptions(resume=True), watcher=silent)
     assert run.metrics["network"] == "labeled_only"
@@ -223,11 +226,26 @@ def test_a_run_that_ends_with_its_warmup_is_known_by_what_a_warmup_hands_on(data
 
 
 def test_keep_better_keeps_what_the_unlabeled_made_if_that_is_better(dataset, tiny, silent, tmp_path):
-    run = run_training(dataset, tiny(), tmp_path / "run", RunOptions(keep_better=True), watcher=silent)
+    run = run_training(dataset, tiny(), tmp_path / "run", RunOptions(keep="better"), watcher=silent)
     assert run.metrics["gain"]["difference"] > 0
     assert run.metrics["network"] == "ema"
     assert "warning" not in run.metrics
-    assert json.loads((run.path / "config.json").read_text())["keep_better"] is True
+    assert json.loads((run.path / "config.json").read_text())["keep"] == "better"
+
+
+@pytest.mark.parametrize(("high", "kept"), [(0.01, False), (-0.01, True)])
+def test_a_difference_within_its_interval_changes_nothing(high, kept, dataset, tiny, silent, tmp_path, monkeypatch):
+    """The labeled-only model is kept only if the whole interval is on its side."""
+    monkeypatch.setattr(finalize, "paired_difference_interval", lambda *_, **__: (-0.02, -0.05, high))
+    run = run_training(dataset, tiny(epochs=1), tmp_path / "run", RunOptions(keep="better"), watcher=silent)
+    assert (run.metrics["network"] == "labeled_only") == ("kept" in run.metrics) == kept
+
+
+def test_a_run_of_an_earlier_version_says_keep_better(tmp_path):
+    written = {"tagspread": "0.1.0", "settings": {"method": "cap", "backbone": "small"}}
+    for keep_better, keep in ((True, "better"), (False, "last")):
+        (tmp_path / "config.json").write_text(json.dumps(written | {"keep_better": keep_better}))
+        assert RunConfig.read(tmp_path).keep == keep
 
 
 def test_nothing_to_measure_on_is_said_with_what_to_do(dataset, tiny, silent, tmp_path):
@@ -237,11 +255,11 @@ def test_nothing_to_measure_on_is_said_with_what_to_do(dataset, tiny, silent, tm
     y = dataset.y.copy()
     y[dataset.test] = 0
     none = run_training(
-        replace(dataset, y=y), tiny(epochs=1), tmp_path / "none", RunOptions(keep_better=True), watcher=silent
+        replace(dataset, y=y), tiny(epochs=1), tmp_path / "none", RunOptions(keep="better"), watcher=silent
     )
     assert "carries any tag" in str(gain_in_words(none.metrics))
     cold = run_training(
-        dataset, tiny(warmup_epochs=0, epochs=1), tmp_path / "cold", RunOptions(keep_better=True), watcher=silent
+        dataset, tiny(warmup_epochs=0, epochs=1), tmp_path / "cold", RunOptions(keep="better"), watcher=silent
     )
     assert not (cold.path / FILE).exists()
     assert "no labeled-only model to compare with; give warmup_epochs" in str(gain_in_words(cold.metrics))

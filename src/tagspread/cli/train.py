@@ -183,14 +183,15 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write TensorBoard logs to the run folder.")
     ] = False,
-    keep_better: Annotated[
-        bool,
+    keep: Annotated[
+        str | None,
         typer.Option(
-            "--keep-better",
-            help="Keep the labeled-only model if its mAP on the held-out images is higher (without held-out images: on "
-            "the test images).",
+            metavar="NAME",
+            help="Model to predict with: better (the labeled-only model if its mAP is higher on the held-out or test "
+            "images, and the 90 % interval of the difference says so) or last (always the model of the last epoch).",
+            show_default="better",
         ),
-    ] = False,
+    ] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
@@ -240,14 +241,14 @@ def train(
         }
     again = f" --method {shlex.quote(method)}" if method is not None and is_from_file(method) else ""
     with may_be_stopped(f"stopped and saved; resume with: tagspread train --resume {{}}{again}"):
-        keep_better |= arguments.pop("keep_better", False)
+        keep = keep or arguments.pop("keep", None)
         run = run_train(
             device=device,
             overwrite=overwrite,
             resume=resume is not None,
             quiet=quiet,
             tensorboard=tensorboard,
-            keep_better=keep_better,
+            keep=keep,
             **arguments,
         )
     _report(run)
@@ -288,6 +289,8 @@ def _report(run: Run) -> None:
             few = run.metrics[part].get("classes_with_few_positives", 0)  # missing in older runs
             if (warning := rare_classes_warning(few, len(facts["classes"]))) is not None:
                 say(f"note: {warning}")
+    if "kept" in run.metrics:
+        say(f"note: the run predicts with {run.metrics['kept']}")
     if "warning" in run.metrics:
         say(f"note: {run.metrics['warning']}")
 
@@ -316,7 +319,7 @@ def _of_run(folder: Path, images: Path | None, method: str | None) -> JsonObject
             )
         arguments |= {"images": images or data.images, "labels": data.labels, "test_labels": data.test_labels}
         arguments |= {"test_share": data.test_share, "table_options": data.table_options}
-    return arguments | config.settings | {"out": folder, "keep_better": config.keep_better}
+    return arguments | config.settings | {"out": folder, "keep": config.keep}
 
 
 def _check_method(folder: Path, recorded: str, given: str | None) -> None:

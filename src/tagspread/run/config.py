@@ -13,6 +13,8 @@ from tagspread.run import schema
 from tagspread.run.folder import RunFolder
 
 FILE = "config.json"
+# which model a run predicts with: the labeled-only one if it is better beyond doubt, or always that of the main stage
+KEEP = ("better", "last")
 
 
 @dataclass(frozen=True)
@@ -50,20 +52,20 @@ class RunConfig:
         version: version of tagspread that trained the run.
         settings: the settings, see :class:`tagspread.train.config.TrainConfig`.
         data: sources of the data.
-        keep_better: whether the run uses the labeled-only model if it is better.
+        keep: the model that the run predicts with, one of ``KEEP``.
         id: random identifier of the run, which its ``labels.json`` repeats.
     """
 
     version: str
     settings: JsonObject
     data: DataSource = DataSource()
-    keep_better: bool = False
+    keep: str = "last"
     id: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
 
     def write(self, folder: RunFolder) -> None:
         """Write ``config.json`` into a run folder."""
         written = {"tagspread": self.version, "settings": self.settings, "data": self.data.to_dict()}
-        folder.write_json(FILE, written | {"keep_better": self.keep_better, "id": self.id})
+        folder.write_json(FILE, written | {"keep": self.keep, "id": self.id})
 
     @classmethod
     def read(cls, run: str | PathLike[str]) -> RunConfig:
@@ -72,7 +74,8 @@ class RunConfig:
         names = {field.name for field in dataclasses.fields(DataSource)}
         source = DataSource(**{name: value for name, value in stored.get("data", {}).items() if name in names})
         run_id = {"id": stored["id"]} if "id" in stored else {}
-        return cls(stored["tagspread"], stored["settings"], source, stored.get("keep_better", False), **run_id)
+        keep = stored.get("keep", "better" if stored.get("keep_better") else "last")  # keep_better: of earlier versions
+        return cls(stored["tagspread"], stored["settings"], source, keep, **run_id)
 
     @classmethod
     def find(cls, run: str | PathLike[str]) -> RunConfig | None:

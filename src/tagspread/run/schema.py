@@ -213,6 +213,7 @@ CONFIG = Record(
             }
         ),
         "keep_better": YES_OR_NO,
+        "keep": TEXT,
         "id": TEXT,
     },
 )  # fmt: skip
@@ -299,7 +300,8 @@ def _gain(metrics: JsonObject) -> str:
 
 METRICS = Record(
     optional={
-        "selection": TEXT, "network": TEXT, "seconds": NUMBER, "warning": TEXT, "test": MEASURED, "held_out": MEASURED,
+        "selection": TEXT, "network": TEXT, "seconds": NUMBER, "warning": TEXT, "kept": TEXT,
+        "test": MEASURED, "held_out": MEASURED,
         "labeled_only": Record(required={"mAP": SHARE, "what": TEXT}, optional={"interval_90": PAIR}),
         "gain": Record(
             optional={

@@ -51,6 +51,10 @@ CHOSEN_ON = {
     "test_best": "the epoch was chosen on the test images, as in the published code: the test mAP is optimistic",
     "held_out": "the epoch was chosen on the held-out images: the held-out mAP is optimistic",
 }
+KEPT_BETTER = (
+    "the labeled-only model: its mAP is higher, and the 90 % interval of the difference excludes 0; --keep last keeps "
+    "the model that was trained on the unlabeled images"
+)
 KEPT_ON_TEST = "the better of two models was chosen on the test images: the test mAP is optimistic"
 
 Logits = Callable[[np.ndarray], Tensor]
@@ -108,8 +112,13 @@ def gain_in_words(metrics: JsonObject, *, advise: bool = True) -> str | None:
         return f"{sentence}; the run keeps the labeled-only model"
     if gain["images"] < FEW:
         sentence += "; with so few images this is a rough estimate"
-    advice = "; --keep-better would have kept the labeled-only model"
-    return sentence + advice if advise and gain["interval_90"][1] < 0 else sentence
+    advice = "; --keep better would have kept the labeled-only model"
+    return sentence + advice if advise and _hurt(gain) else sentence
+
+
+def _hurt(gain: JsonObject) -> bool:
+    """Return whether the unlabeled images made the model worse beyond doubt."""
+    return "difference" in gain and gain["interval_90"][1] < 0
 
 
 def _comparison(labeled_only: JsonObject, gain: JsonObject) -> str:
@@ -145,7 +154,7 @@ def finalize(
     training: Training,
     folder: RunFolder,
     *,
-    keep_better: bool = False,
+    keep: str = "last",
     images: str | None = None,
 ) -> dict[str, Any]:
     """Write models, pseudo-labels, metrics and ``labels.json``; return the metrics.
@@ -154,7 +163,7 @@ def finalize(
         experiment: the experiment with the full network; the student may be only its head.
         training: the finished training; its data may be features.
         folder: the run folder.
-        keep_better: use the labeled-only model if it is better.
+        keep: ``"better"`` to use the labeled-only model if it is better, and the interval of the difference says so.
         images: the folder of images; names of pseudo-labeled images are relative to it.
     """
     dataset, config = experiment.dataset, training.experiment.config
@@ -168,8 +177,8 @@ def finalize(
     elif _used_unlabeled(training):
         labeled_only, why_none = _labeled_only(training, folder)
         metrics |= _gain(dataset, shipped, labeled_only, config.start, why_none)
-        if keep_better and labeled_only is not None and metrics["gain"].get("difference", 0.0) < 0:
-            shipped, metrics["network"] = labeled_only, labeled_only.name
+        if keep == "better" and labeled_only is not None and _hurt(metrics["gain"]):
+            shipped, metrics["network"], metrics["kept"] = labeled_only, labeled_only.name, KEPT_BETTER
             if metrics["gain"]["part"] == "test":
                 metrics.setdefault("warning", KEPT_ON_TEST)
     for part, rows in (("test", dataset.test), ("held_out", dataset.held_out)):

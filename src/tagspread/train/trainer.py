@@ -92,7 +92,9 @@ class RunOptions:
     Attributes:
         overwrite: replace the run in the folder.
         resume: resume the run in the folder, which must be of the same data and settings.
-        keep_better: use the labeled-only model if it is better on the held-out or test images.
+        keep: ``"better"`` to predict with the labeled-only model if it is better on the held-out or test images, and
+            the interval of the difference says so; ``"last"`` never to. None: as recorded in the run to resume, else
+            ``"last"``, because comparisons of methods need the method's own model.
         tensorboard: also write the metrics of each epoch for TensorBoard.
         cache: folder for features, if only the head is trained; the run folder if not given.
         after: folder of a finished labeled-only run of the same data and settings, to start from its end in place of a
@@ -102,7 +104,7 @@ class RunOptions:
 
     overwrite: bool = False
     resume: bool = False
-    keep_better: bool = False
+    keep: str | None = None
     tensorboard: bool = False
     cache: Path | None = None
     after: Path | None = None
@@ -163,7 +165,7 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
     else:
         folder.create(options.overwrite, bytes_needed=13 * _size_in_bytes(network))
         data = options.about or DataSource()
-        run_config = RunConfig(__version__, config.to_dict(), data, options.keep_better)
+        run_config = RunConfig(__version__, config.to_dict(), data, options.keep or "last")
         run_config.write(folder)
         write_split(folder, split_of(experiment.dataset))
         for note in experiment.notes:
@@ -182,9 +184,9 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
             folder.forget_previous()
             watcher.note(ALREADY_FINISHED.format(folder.path))
             return finished
-        keep_better = options.keep_better or RunConfig.read(folder.path).keep_better
+        keep = options.keep or RunConfig.read(folder.path).keep
     else:
-        keep_better = options.keep_better
+        keep = options.keep or "last"
         if views is not None:
             train_head(training, views, watcher, labeled_only=recorder.labeled_only)
             replace(run_config, settings=training.experiment.config.to_dict()).write(folder)
@@ -197,7 +199,7 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
 
     train_loop(training, watcher, recorder)
     images = None if options.about is None else options.about.images
-    metrics = finalize(experiment, training, folder, keep_better=keep_better, images=images)
+    metrics = finalize(experiment, training, folder, keep=keep, images=images)
     folder.forget_previous()
     return Run(folder.path, metrics, training.history.log)
 
