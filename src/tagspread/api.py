@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from inspect import signature
@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tagspread.aliases import SettingValues
+from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.options import GivenOptions
 from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.linear.rounds import check_method
 from tagspread.methods import get_method
 from tagspread.progress import Watcher
+from tagspread.review.answers import AnswerStore
+from tagspread.review.table import add_answers, read_answered
 from tagspread.run.artifact import check_resumable
 from tagspread.run.config import KEEP, DataSource, RunConfig
 from tagspread.run.folder import RunFolder
@@ -26,6 +29,7 @@ from tagspread.train.loading import dataset_from_arrays, dataset_from_folder, re
 from tagspread.train.preflight import check_loss, seeded_backbone
 from tagspread.train.trainer import Run, RunOptions, choose_device, run_training
 from tagspread.vision.backbones import check_network
+from tagspread.wording import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +47,7 @@ def train(
     test_labels: AnyPath | np.ndarray | pd.DataFrame | None = None,
     test_images: Iterable[AnyPath] | np.ndarray | None = None,
     test_share: float | None = None,
+    answers: AnyPath | None = None,
     table_options: GivenOptions | Mapping[str, Any] | None = None,
     preset: str = "default",
     device: str = "auto",
@@ -68,6 +73,7 @@ def train(
         test_labels: labels of the test set: a label table (for a folder) or a matrix.
         test_images: images of the test set, for a matrix.
         test_share: share of the labeled images to use as the test set, if you have none.
+        answers: a reviewed run, whose answers (``tagspread review``) are added to ``labels``, for a folder of images.
         table_options: options for reading the label tables, see :func:`tagspread.data.tables.read.read_table`.
         preset: ``"default"`` (what works best) or ``"paper"``.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
@@ -105,6 +111,7 @@ def train(
             )
         if isinstance(images, str | Path):
             _check_exist(images, labels, test_labels)
+        _check_answers(answers, images, labels)
         # built before images are decoded, so that wrong weights or a failed download are found early
         backbone = None if resume else seeded_backbone(config)
         torch_device, watcher = choose_device(device), Watcher(quiet)
@@ -132,10 +139,19 @@ def train(
             paths = _folder_and_tables(images, labels, test_labels)
             options = GivenOptions.of(table_options).to_dict()
             dataset = dataset_from_folder(
-                *paths, size=size, device=torch_device, cache=cache_folder, watcher=watcher, table_options=options
+                *paths,
+                size=size,
+                device=torch_device,
+                cache=cache_folder,
+                watcher=watcher,
+                table_options=options,
+                amend=None if answers is None else _adding(answers, paths[0], watcher),
             )
             root, table, test_table = (None if path is None else str(path) for path in paths)
-            source = replace(source, images=root, labels=table, test_labels=test_table, table_options=options)
+            reviewed = None if answers is None else str(Path(answers).absolute())
+            source = replace(
+                source, images=root, labels=table, test_labels=test_table, table_options=options, answers=reviewed
+            )
         else:
             dataset = dataset_from_arrays(
                 images,
@@ -165,6 +181,21 @@ def train(
         return run
 
 
+def _adding(run: AnyPath, folder: Path, watcher: Watcher) -> Callable[[LabelTable, Sequence[Path]], LabelTable]:
+    """Return a function that adds the answers of a reviewed run to a label table, and prints what it decided."""
+    answered = read_answered(run, folder)
+
+    def add(table: LabelTable, test: Sequence[Path]) -> LabelTable:
+        amended, notes = add_answers(table, answered, test)
+        labels = counted(int((answered.table.y >= 0).sum()), "answer")
+        watcher.note(f"{labels} of reviewers on {counted(len(answered.table), 'image')} are added from {run}")
+        for note in notes:
+            watcher.note(f"note: {note}")
+        return amended
+
+    return add
+
+
 def _check_misplaced(settings: SettingValues) -> None:
     """Raise for an option for reading tables that was given as a setting."""
     if misplaced := sorted(settings.keys() & signature(read_table).parameters.keys()):
@@ -191,6 +222,15 @@ def _check_exist(folder: AnyPath, *tables: object) -> None:
     for table in tables:
         if isinstance(table, str | Path) and not Path(table).exists():
             raise TagspreadError(f"there is no file {table}.")
+
+
+def _check_answers(answers: AnyPath | None, images: object, labels: object) -> None:
+    """Raise for a run without answers, before images are decoded."""
+    if answers is None:
+        return
+    if not isinstance(images, str | Path) or not isinstance(labels, str | Path):
+        raise TagspreadError("@answers is used with a folder of images and a label table only.", answers=...)
+    AnswerStore.open(answers).close()
 
 
 def _folder_and_tables(images: AnyPath, labels: object, test_labels: object) -> tuple[Path, Path, Path | None]:

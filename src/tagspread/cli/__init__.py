@@ -22,6 +22,7 @@ from tagspread.cli import (
     predict,
     pseudo_labels,
     report,
+    review,
     thresholds,
     train,
 )
@@ -60,6 +61,7 @@ for command in (
     evaluate.evaluate,
     thresholds.thresholds,
     report.report,
+    review.review,
     export.export,
     pseudo_labels.pseudo_labels,
     audit.audit,

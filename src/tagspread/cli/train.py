@@ -59,6 +59,13 @@ def train(
         float | None,
         typer.Option(metavar="SHARE", help="Share of the labeled images to hold out for testing, such as 0.2."),
     ] = None,
+    answers: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Run that was reviewed with 'tagspread review': its answers are added to --labels, and win over them.",
+        ),
+    ] = None,
     delimiter: Delimiter = "|",
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
@@ -214,7 +221,8 @@ def train(
     }  # fmt: skip
     settings = {name: value for name, value in given.items() if value is not None} | read_settings(set_ or [])
     if resume is not None:
-        if settings.keys() - {"method"} or overwrite or cache or out or labels or test_labels or test_share is not None:
+        sources = (out, labels, test_labels, answers, cache)
+        if settings.keys() - {"method"} or overwrite or any(sources) or test_share is not None:
             raise TagspreadError(
                 "--resume continues a run with its own settings and data; leave out all other settings. Give IMAGES "
                 "only if the image folder was moved, and --method only for a method of your own."
@@ -236,6 +244,7 @@ def train(
             "out": out,
             "test_labels": test_labels,
             "test_share": test_share,
+            "answers": answers,
             "table_options": options,
             "cache": cache,
         }
@@ -318,7 +327,7 @@ def _of_run(folder: Path, images: Path | None, method: str | None) -> JsonObject
                 f"{folder} was started from Python with its own data; resume it there, with resume=True."
             )
         arguments |= {"images": images or data.images, "labels": data.labels, "test_labels": data.test_labels}
-        arguments |= {"test_share": data.test_share, "table_options": data.table_options}
+        arguments |= {"test_share": data.test_share, "table_options": data.table_options, "answers": data.answers}
     return arguments | config.settings | {"out": folder, "keep": config.keep}
 
 

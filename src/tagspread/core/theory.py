@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.special import betaincinv
 
 from tagspread.core.arrays import Array, ArrayLike, as_labels, as_tensor, check_same_shape, like
+from tagspread.core.binomial import clopper_pearson
 from tagspread.core.bootstrap import check_confidence
 from tagspread.core.per_class import counts
 from tagspread.errors import TagspreadError, check_choice
@@ -64,7 +64,7 @@ def proportion_interval(
             "row, and no more positives than labeled rows. Take both from class_counts(y)."
         )
     if method == "exact":
-        low, high = _clopper_pearson(c, n, confidence)
+        low, high = clopper_pearson(c, n, confidence)
     else:
         if method == "hoeffding":
             half = np.sqrt(np.log(2 * classes / (1 - confidence)) / (2 * n))
@@ -73,14 +73,6 @@ def proportion_interval(
         low, high = np.maximum(c / n - half, 0.0), np.minimum(c / n + half, 1.0)
     device = positives.device if isinstance(positives, torch.Tensor) else "cpu"
     return like(torch.from_numpy(low).to(device), positives), like(torch.from_numpy(high).to(device), positives)
-
-
-def _clopper_pearson(c: np.ndarray, n: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-    """Invert the binomial tails, using that the binomial distribution function is an incomplete beta function."""
-    tail = (1 - confidence) / 2
-    low = np.where(c == 0, 0.0, betaincinv(np.maximum(c, 1), n - c + 1, tail))
-    high = np.where(c == n, 1.0, betaincinv(c + 1, np.maximum(n - c, 1), 1 - tail))
-    return low, high
 
 
 def theorem1_bound(labeled: int, unlabeled: int | None) -> float:

@@ -69,6 +69,10 @@ CREATE TABLE queue (run TEXT NOT NULL, position INTEGER NOT NULL, digest TEXT NO
 """
 
 
+class StoreError(TagspreadError):
+    """Raised when the file of the answers cannot be written or read; trying again may help."""
+
+
 class Answer(NamedTuple):
     """What a person said about one image and one tag.
 
@@ -285,15 +289,26 @@ class AnswerStore:
         )
         return [_answer(row) for row in rows]
 
-    def history(self) -> list[Answer]:
-        """Return all answers that were not undone, in the order in which they were given."""
-        rows = self._select(f"SELECT {COLUMNS} FROM answers WHERE undone_at IS NULL ORDER BY id")
+    def history(self, digest: str | None = None) -> list[Answer]:
+        """Return all answers that were not undone, in the order in which they were given.
+
+        Args:
+            digest: of one image; of all images by default.
+        """
+        rows = self._select(
+            f"SELECT {COLUMNS} FROM answers WHERE undone_at IS NULL{' AND digest = ?' if digest else ''} ORDER BY id",
+            (digest,) if digest else (),
+        )
         return [_answer(row) for row in rows]
 
-    def conflicts(self) -> list[Conflict]:
-        """Return the answers on which two people disagree."""
+    def conflicts(self, digest: str | None = None) -> list[Conflict]:
+        """Return the answers on which two people disagree.
+
+        Args:
+            digest: of one image; of all images by default.
+        """
         last: dict[tuple[str, str], dict[str, Answer]] = {}
-        for answer in self.history():
+        for answer in self.history(digest):
             of_people = last.setdefault((answer.digest, answer.tag), {})
             of_people.pop(answer.who, None)  # so that the latest answer comes last
             of_people[answer.who] = answer
@@ -386,10 +401,10 @@ class AnswerStore:
         rows = self._select("SELECT digest FROM leases WHERE holder <> ? AND expires >= ?", (holder, time.time()))
         return {str(digest) for (digest,) in rows}
 
-    def release(self, holder: str) -> None:
-        """Give back all images that a page holds."""
+    def release(self, holder: str | None = None) -> None:
+        """Give back all images that a page holds; of all pages if None, when a server starts."""
         with self._reported(), self._transaction() as execute:
-            execute("DELETE FROM leases WHERE holder = ?", (holder,))
+            execute("DELETE FROM leases WHERE holder = ? OR ? IS NULL", (holder, holder))
 
     # --- SQLite -------------------------------------------------------------------------------------------------------
 
@@ -417,13 +432,11 @@ class AnswerStore:
             yield
         except sqlite3.Error as error:
             if isinstance(error, sqlite3.OperationalError):
-                raise TagspreadError(
+                raise StoreError(
                     f"{self.file} cannot be written or read ({error}); free disk space or check its permissions, then "
                     "try again. Answers saved before are kept."
                 ) from None
-            raise TagspreadError(
-                f"{self.file} is damaged ({error}); restore it from a copy, or move it away."
-            ) from None
+            raise StoreError(f"{self.file} is damaged ({error}); restore it from a copy, or move it away.") from None
 
 
 def _answer(row: tuple[Any, ...]) -> Answer:

@@ -26,6 +26,7 @@ class DataSource:
         labels: absolute path of the label table.
         test_labels: absolute path of the label table of the test set.
         cache: folder for decoded images and features.
+        answers: absolute path of the reviewed run whose answers were added to the labels.
         test_share: share of the labeled images that was set aside for testing.
         table_options: options for reading the tables, see :func:`tagspread.data.tables.read.read_table`.
         bench: the cell of a benchmark that the run belongs to.
@@ -36,6 +37,7 @@ class DataSource:
     test_labels: str | None = None
     cache: str | None = None
     test_share: float | None = None
+    answers: str | None = None
     table_options: JsonObject = field(default_factory=dict)
     bench: JsonObject | None = None
 

@@ -6,7 +6,7 @@ A dataset is converted to a split when its run starts, and back when the run is 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tagspread.data.images.find import list_folder
 from tagspread.data.images.paths import real_path
 from tagspread.data.images.store import Store, TensorStore, open_store
 from tagspread.data.split import hold_out
+from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.read import read_table
 from tagspread.errors import Both, TagspreadError
 from tagspread.progress import Watcher
@@ -44,12 +45,27 @@ def dataset_from_folder(
     cache: Path | None,
     watcher: Watcher,
     table_options: dict[str, Any],
+    amend: Callable[[LabelTable, Sequence[Path]], LabelTable] | None = None,
 ) -> Dataset:
-    """Load a dataset from a folder of images and label tables; images that no table names are the unlabeled set."""
+    """Load a dataset from a folder of images and label tables; images that no table names are the unlabeled set.
+
+    Args:
+        folder: the folder of images.
+        labels: label table of the training images.
+        test_labels: label table of the test images.
+        size: height and width to resize images to.
+        device: device to return batches on.
+        cache: folder for decoded images.
+        watcher: shows the progress.
+        table_options: options for reading the tables.
+        amend: changes the training labels, given the table and the test images; such as adding reviewers' answers.
+    """
     train = read_table(labels, folder, **table_options)
+    test = None if test_labels is None else read_table(test_labels, folder, **table_options)
+    if amend is not None:
+        train = amend(train, () if test is None else test.paths)
     paths, y = list(train.paths), train.y
-    if test_labels is not None:
-        test = read_table(test_labels, folder, **table_options)
+    if test is not None:
         trained = {real_path(path) for path in paths}
         if both := [path for path in test.paths if real_path(path) in trained]:
             raise TagspreadError(

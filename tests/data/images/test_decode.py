@@ -344,7 +344,7 @@ def test_a_progressive_jpeg_counts_in_full(tmp_path, monkeypatch):
     held = []
     budget = module.PixelBudget(10**6)
     monkeypatch.setattr(module, "BUDGET", budget)
-    monkeypatch.setattr(module, "_turn", lambda _: held.append(budget.held))
+    monkeypatch.setattr(module, "turn_of", lambda _: held.append(budget.held))
     image = Image.new("RGB", (640, 480))
     for progressive in (False, True):
         decode(saved(tmp_path / "a.jpg", image, progressive=progressive), 16)

@@ -273,7 +273,7 @@ def _decode(path: AnyPath, size: int) -> Images:
 
 def _upright_rgb(image: Image.Image) -> Image.Image:
     """Convert any Pillow image to RGB, rotated or mirrored by its EXIF orientation."""
-    turn, top = _turn(image), _brightest(image)
+    turn, top = turn_of(image), _brightest(image)
     if turn is None and image.mode == "RGB" and not image.has_transparency_data:
         return image
     result = Image.new("RGB", image.size[::-1] if turn in SWAPPED else image.size)
@@ -285,7 +285,7 @@ def _upright_rgb(image: Image.Image) -> Image.Image:
     return result
 
 
-def _turn(image: Image.Image) -> Image.Transpose | None:
+def turn_of(image: Image.Image) -> Image.Transpose | None:
     """Return how an image must be rotated or mirrored by its EXIF orientation."""
     try:
         return UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
