@@ -23,6 +23,7 @@ from tagspread.cli import (
     pseudo_labels,
     report,
     review,
+    suggest,
     thresholds,
     train,
 )
@@ -64,6 +65,7 @@ for command in (
     review.review,
     export.export,
     pseudo_labels.pseudo_labels,
+    suggest.suggest,
     audit.audit,
 ):
     app.command(cls=Command)(command)

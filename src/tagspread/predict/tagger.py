@@ -135,6 +135,23 @@ class Tagger:
         while pending:
             yield _wait(*pending.popleft())
 
+    def features(self, images: Tensor, *, mirror: bool = False) -> Tensor:
+        """Compute the network's pooled features of decoded images (uint8, of the network's input size).
+
+        Features that training has cached are not computed again.
+
+        Args:
+            images: B x 3 x H x W.
+            mirror: use the mirror images instead.
+        """
+        store = TensorStore(images, self.device, budget=0)
+        return embed(self.network, store, np.arange(len(images)), self.device, mirror=mirror,
+                     cache=self._caches.get(mirror))  # fmt: skip
+
+    def has_cached_features(self, *, mirror: bool = False) -> bool:
+        """Return whether training has cached features of a view."""
+        return mirror in self._caches and self._caches[mirror].exists
+
     def _logits_of_features(self, store: TensorStore, rows: np.ndarray, batch: int, mirror: bool) -> Tensor:
         """Compute logits from cached features; only the other images pass through the network."""
         logits: list[Tensor] = []

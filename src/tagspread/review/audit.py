@@ -69,13 +69,15 @@ class RunAudit:
         tags: one entry per tag of the run.
         sample: number of images in the random sample.
         unlabeled: number of unlabeled images of the run.
-        priors: estimated frequency of each tag in the unlabeled images that nobody has answered; tags without a known
-            answer in the sample are omitted.
+        frequencies: estimated frequency of each tag in the unlabeled images of the run; tags without a known answer in
+            the sample are omitted.
+        priors: the same in those unlabeled images that nobody has answered: the unlabeled set of the next run.
     """
 
     tags: tuple[TagAudit, ...]
     sample: int
     unlabeled: int
+    frequencies: dict[str, float]
     priors: dict[str, float]
 
     def warnings(self) -> list[str]:
@@ -103,6 +105,7 @@ class RunAudit:
                     "p_value": tag.frequency.p_value,
                     "contradicts": tag.frequency.contradicts,
                     "unknown": tag.unknown,
+                    "frequency": self.frequencies.get(tag.tag),
                     "prior": self.priors.get(tag.tag),
                 }
                 | (
@@ -143,9 +146,8 @@ def audit_run(run: str | PathLike[str], confidence: float = 0.9) -> RunAudit:
     targets = _pseudo_labels(Path(run), split, drawn)
     quality = None if targets is None else audit_pseudo_labels(targets, given[drawn], confidence)
     answered = given[unlabeled]
-    priors = remaining_frequencies(
-        shrunk_frequencies(*counts), len(unlabeled), (answered == 1).sum(0), (answered >= 0).sum(0)
-    )
+    whole = shrunk_frequencies(*counts)
+    left = remaining_frequencies(whole, len(unlabeled), (answered == 1).sum(0), (answered >= 0).sum(0))
     return RunAudit(
         tuple(
             TagAudit(tag, frequencies[k], None if quality is None else quality[k], len(drawn) - int(known[k]))
@@ -153,8 +155,13 @@ def audit_run(run: str | PathLike[str], confidence: float = 0.9) -> RunAudit:
         ),
         len(drawn),
         len(unlabeled),
-        {tag: round(float(priors[k]), 6) for k, tag in enumerate(split.classes) if not np.isnan(priors[k])},
+        _by_tag(split, whole),
+        _by_tag(split, left),
     )
+
+
+def _by_tag(split: Split, values: np.ndarray) -> dict[str, float]:
+    return {tag: round(float(values[k]), 6) for k, tag in enumerate(split.classes) if not np.isnan(values[k])}
 
 
 def _labels(split: Split, answers: dict[tuple[str, str], int]) -> np.ndarray:

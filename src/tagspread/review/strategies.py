@@ -111,9 +111,7 @@ def suggest(
     >>> [chosen.image for chosen in suggest(evidence, 2, "random", draws=np.array([5, 0, 1, 2, 3, 4]))]
     [5, 0]
     """
-    if strategy not in STRATEGIES:
-        hint = did_you_mean(strategy, STRATEGIES)
-        raise TagspreadError(f"there is no strategy {strategy!r}; the strategies are {', '.join(STRATEGIES)}.{hint}")
+    check_strategy(strategy)
     if strategy != "mixture" and (missing := evidence.missing(strategy)):
         raise TagspreadError(f"the strategy {strategy!r} needs {missing}, which this run does not have.")
     shares = {strategy: 1.0} if strategy != "mixture" else possible_mixture(evidence, mixture)
@@ -136,6 +134,13 @@ def suggest(
     for image in np.flatnonzero(free)[: count - len(merged)]:  # a strategy may run out of images
         merged.append(Suggestion(int(image), next(iter(shares))))
     return merged
+
+
+def check_strategy(strategy: str) -> None:
+    """Raise unless there is a strategy of that name."""
+    if strategy not in STRATEGIES:
+        hint = did_you_mean(strategy, STRATEGIES)
+        raise TagspreadError(f"there is no strategy {strategy!r}; the strategies are {', '.join(STRATEGIES)}.{hint}")
 
 
 def possible_mixture(evidence: Evidence, mixture: Mapping[str, float] | None = None) -> dict[str, float]:
