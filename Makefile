@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test format docs docs-serve images notebooks dist bench-core bench-data clean
+.PHONY: setup demo test soak format docs docs-serve images notebooks dist bench-core bench-data clean
 
 setup: $(READY)
 
@@ -38,6 +38,10 @@ docs: setup
 
 docs-serve: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+# the long form of tests/faults: thousands of faults and bad inputs; it continues where it was stopped
+soak: setup
+	OMP_NUM_THREADS=1 PYTHONPATH=src:. $(BIN)/python -m tests.faults.campaigns.soak --processes 2 --out runs/soak
 
 images: setup
 	$(BIN)/python docs/images/make_images.py

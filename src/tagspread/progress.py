@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Any
 
 from rich.console import Console
@@ -24,21 +26,32 @@ class _Rate(ProgressColumn):
         return Text(f"{task.speed:,.0f}/s" if task.speed else "")
 
 
+class Output(Console):
+    """A console that raises if nobody reads its output; rich would end the program without a word."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise ``BrokenPipeError``."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 class Watcher:
     """Shows progress. It is told what happens and never affects it."""
 
     def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False)
+        self.console = console or Output(highlight=False)
         self.quiet = quiet
         self._progress: Progress | None = None
         self._bar: Any = None
 
     def note(self, text: str) -> None:
         """Print a message."""
-        if not self.quiet:
-            (self._progress.console if self._progress else self.console).print(
-                text, highlight=False, markup=False, soft_wrap=True
-            )
+        if self.quiet:
+            return
+        console = self._progress.console if self._progress else self.console
+        try:
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+        except OSError:  # a full disk, or nobody reads: no reason to stop hours of training
+            self.quiet = True
 
     def decoding(self, done: int, total: int) -> None:
         """Show how many images are decoded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -28,6 +29,7 @@ from tagspread.cli import (
     train,
 )
 from tagspread.cli.common import Command, Group, say
+from tagspread.cli.failures import one_message
 from tagspread.errors import TagspreadError
 
 app = typer.Typer(cls=Group, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
@@ -73,14 +75,16 @@ app.command(cls=bench.ManyValues)(bench.bench)
 
 
 def main() -> None:
-    """Run the command line. Bad input ends with one message and exit code 2, without a traceback."""
+    """Run the command line. Bad input, and failures of the system, end with one message and without a traceback."""
     # threads of PyTorch that wait for each other sleep: those that spin take the cores that the others need (twice the
     # CPU time was measured on a busy machine). Read when PyTorch is imported, which no module has done yet.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: file names need not be UTF-8
     try:
-        app()
+        with one_message():  # also for --help, which Group does not see
+            app()
     except TagspreadError as error:
-        say(f"error: {error.on_command_line}", error=True)
-        sys.exit(2)
+        with contextlib.suppress(OSError):  # nobody can read the message
+            say(f"error: {error.on_command_line}", error=True)
+        sys.exit(getattr(error, "exit_code", 2))

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from tagspread.cli.failures import one_message
 from tagspread.errors import TagspreadError
+from tagspread.progress import Output
 
 if TYPE_CHECKING:
     from tagspread.data.tables.options import GivenOptions
@@ -126,12 +127,17 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """The program itself, with the same kind of help page."""
+    """The program itself, with the same kind of help page. Failures of the system become one message."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take the arguments of ``TyperGroup``; join the lines of each paragraph of the help text."""
         super().__init__(*args, **kwargs)
         self.help = _filled(self.help)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        with one_message():  # here, because Typer ends the program in silence if nobody reads the output
+            return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> Any:
         """Return the parameters, without the types that say nothing to a reader."""
@@ -186,7 +192,7 @@ def read_settings(pairs: list[str]) -> dict[str, object]:
 
 def say(text: str, error: bool = False) -> None:
     """Print a line unchanged: without wrapping, so that it can be copied, and without colors."""
-    Console(stderr=error, soft_wrap=True).print(text, highlight=False, markup=False)
+    Output(stderr=error, soft_wrap=True).print(text, highlight=False, markup=False)
 
 
 @contextmanager

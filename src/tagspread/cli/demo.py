@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from tagspread.cli.common import Overwrite, Quiet, may_be_stopped, say
+from tagspread.progress import Output
 
 
 def demo(
@@ -56,4 +56,4 @@ def demo(
         return
     with may_be_stopped("stopped"):
         runs = run_demo(out, size, seed, Watcher(quiet), overwrite)
-    show_demo(runs, Console())
+    show_demo(runs, Output())

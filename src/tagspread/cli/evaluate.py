@@ -27,6 +27,7 @@ from tagspread.cli.common import (
     say,
     table_options,
 )
+from tagspread.progress import Output
 from tagspread.wording import counted
 
 if TYPE_CHECKING:
@@ -90,8 +91,8 @@ def evaluate(
     if as_json:
         say(json.dumps(evaluation.to_dict(), indent=2, ensure_ascii=False))
     else:
-        console = Console()
-        _show(evaluation, console if console.is_terminal else Console(width=WIDE))
+        console = Output()
+        _show(evaluation, console if console.is_terminal else Output(width=WIDE))
 
 
 def _show(evaluation: Evaluation, console: Console) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
+
+from tagspread.progress import Output
 
 
 def methods() -> None:
@@ -13,4 +14,4 @@ def methods() -> None:
     table = Table("method", "what it does")
     for name, method in METHODS.items():
         table.add_row(name, method.summary)
-    Console().print(table)
+    Output().print(table)

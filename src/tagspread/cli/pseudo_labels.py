@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tagspread.cli.common import RunPath, say
 from tagspread.errors import TagspreadError
+from tagspread.progress import Output
 from tagspread.wording import counted
 
 if TYPE_CHECKING:
@@ -130,6 +130,6 @@ def _show(images: Sequence[PseudoLabeledImage], classes: Sequence[str]) -> None:
         scores = [entry.score for entry in entries if entry.given]
         counts = (len(scores), sum(entry.target == -1 for entry in entries), sum(entry.flips > 0 for entry in entries))
         table.add_row(escape(name), *(f"{count:,}" for count in counts), f"{min(scores):.3f}" if scores else "")
-    Console().print(table)
+    Output().print(table)
     without = sum(not image.given for image in images)
     say(f"{len(images):,} unlabeled images, {without:,} of them without a positive pseudo-label")

@@ -16,7 +16,7 @@ from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.options import GivenOptions
 from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
-from tagspread.progress import Watcher
+from tagspread.progress import Output, Watcher
 
 
 def check_dataset(
@@ -64,7 +64,7 @@ def run_check(
     The exit code is 0 if training can start, 1 if there are errors, and 2 if a table cannot be read. An unreadable
     table is one of the findings; the images are still checked, but nothing that depends on the labels.
     """
-    console, options = console or Console(), (table_options or GivenOptions()).to_dict()
+    console, options = console or Output(), (table_options or GivenOptions()).to_dict()
     unreadable: list[Finding] = []
     tables: list[LabelTable | None] = []
     for file in (labels_file, test_file):

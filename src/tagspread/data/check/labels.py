@@ -124,10 +124,11 @@ def similar_names(counts: Mapping[str, int]) -> list[tuple[str, str, str]]:
     for name in counts:
         plain["".join(name.split()).replace("_", "").replace("-", "").casefold()].append(name)
     similar = [(first, other, "case or spaces") for first, *others in plain.values() for other in others]
-    # words that differ by one letter or by two swapped letters become equal when one letter is deleted
+    # Words that differ by one letter or by two swapped letters become equal when one letter is deleted. No digit is:
+    # "class 1" and "class 2" differ on purpose, and thousands of numbered names would be compared with each other.
     shorter: dict[str, list[str]] = defaultdict(list)
     for word in plain:
-        for less in {word, *(word[:k] + word[k + 1 :] for k in range(len(word)))}:
+        for less in {word, *(word[:k] + word[k + 1 :] for k in range(len(word)) if not word[k].isdigit())}:
             shorter[less].append(word)
     pairs = {(a, b): None for words in shorter.values() for i, a in enumerate(words) for b in words[i + 1 :]}
     rank = {word: k for k, word in enumerate(plain)}

@@ -62,10 +62,12 @@ def find_columns(header: Sequence[str], sample: Sequence[Sequence[str]], options
         return Columns(image, tags, [])
     if options.ignores_others:
         rest = [k for k in rest if header[k]]
+    seen: set[str] = set()
     for k in rest:
-        if not header[k] or header[k] in [header[before] for before in rest if before < k]:
+        if not header[k] or header[k] in seen:
             flaw = f"repeats the name {header[k]!r} of an earlier column" if header[k] else "has no name"
             raise TagspreadError(f"{source}: column {k + 1} {flaw}; give each tag column a name of its own.")
+        seen.add(header[k])
     if not rest:
         raise TagspreadError(
             f"{source} has no column besides the image column {header[image]!r}; add a column with lists of tags, or "
