@@ -8,7 +8,7 @@ import pytest
 
 from tagspread.data.images.find import find_images, list_folder
 from tagspread.data.images.formats import decodable_suffixes
-from tagspread.data.images.paths import real_path
+from tagspread.data.images.paths import RealPaths, real_path
 from tagspread.errors import TagspreadError
 
 
@@ -41,6 +41,28 @@ def test_every_suffix(tmp_path):
 def test_hidden_files_and_folders_are_left_out(tmp_path):
     top = write(tmp_path / ".images", "a.jpg", "._a.jpg", ".b.jpg", ".thumbnails/a.jpg", "sub/.trash/deep/c.jpg")
     assert found(top) == ["a.jpg"]  # but the folder itself may be hidden
+
+
+def test_real_paths_of_many_files_are_those_of_each(tmp_path):
+    top = write(tmp_path / "images", "a.png", "sub/b.png")
+    (tmp_path / "link").symlink_to(top)
+    (top / "again.png").symlink_to(top / "sub" / "b.png")
+    (top / "loop").symlink_to(top / "loop")
+    names = [
+        "a.png",
+        "sub/b.png",
+        "sub/../a.png",
+        "again.png",
+        "loop",
+        "loop/x.png",
+        "missing/c.png",
+        "sub/..",
+        "sub/.",
+        "",
+    ]
+    real_paths = RealPaths()
+    for path in (folder / name for folder in (top, tmp_path / "link", Path("relative")) for name in names):
+        assert real_paths(path) == real_path(path), path
 
 
 def test_links(tmp_path):

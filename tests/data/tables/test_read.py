@@ -37,6 +37,13 @@ def test_wide(read):
     ]
 
 
+def test_a_column_of_sentences_is_refused_before_its_matrix_is_made(read):
+    many = "".join(f"{k}.jpg,sentence {k}\n" for k in range(17_000))
+    with pytest.raises(TagspreadError, match=r"17,000 different tags for 17,000 images.*not sentences"):
+        read("image,tags\n" + many)
+    assert read("image,tags\n" + many[: 100 * 17]).y.shape[0] > 90  # a small table may have such a column
+
+
 @pytest.mark.parametrize("text", [LONG, WIDE])
 @pytest.mark.parametrize(
     "change",

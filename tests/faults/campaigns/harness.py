@@ -25,8 +25,8 @@ from typing import NamedTuple, NoReturn
 
 from tagspread.errors import TagspreadError
 
-SECONDS = 10  # a case that takes longer is counted
-PATIENCE = 3  # times that limit, then the case is killed
+SECONDS = 10  # of computing: a case that takes longer is counted; other processes of the machine do not count
+PATIENCE = 6  # times that limit, then the case is killed: it hangs
 MEMORY = 2 * 2**30  # bytes that a case may need beyond the package's own
 GUARD = 8 * 2**30  # bytes of address space beyond which a case gets no more: protects the machine
 KINDS = ("fine", "refused", "traceback", "slow", "lost", "stuck", "executed", "memory")
@@ -42,13 +42,15 @@ class Result(NamedTuple):
     Attributes:
         code: its exit code; minus the number of the signal that ended it.
         said: its output and its error messages.
-        seconds: its duration.
+        seconds: seconds of computing.
+        waited: its duration.
         peak: its largest memory, in bytes.
     """
 
     code: int
     said: str
     seconds: float
+    waited: float
     peak: int
 
 
@@ -126,6 +128,8 @@ class Harness:
     def _judge(self, case: Case, result: Result, beyond: int) -> tuple[str, str]:
         if self.canary.exists():
             return "executed", "code of a stranger was executed"
+        if result.waited >= case.seconds * PATIENCE:
+            return "slow", f"ended after {result.waited:.1f} s"
         if result.seconds > case.seconds:
             return "slow", f"{result.seconds:.1f} s"
         kind = "fine"
@@ -171,7 +175,8 @@ class Harness:
             os.close(ended)
             os.close(reading)
         code, text = os.waitstatus_to_exitcode(status), said.decode(errors="replace")
-        return Result(code, text, time.monotonic() - started, _peak_bytes(used.ru_maxrss))
+        computing, waited = used.ru_utime + used.ru_stime, time.monotonic() - started
+        return Result(code, text, computing, waited, _peak_bytes(used.ru_maxrss))
 
 
 def _nothing() -> None:

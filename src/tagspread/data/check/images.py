@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from tagspread.data.images.decode import Broken, decode_all, shifted
 from tagspread.data.images.duplicates import SIDE, groups, lookalikes, same_bytes, thumbnails
 from tagspread.data.images.find import FolderListing, list_folder
 from tagspread.data.images.formats import undecodable_in_words
-from tagspread.data.images.paths import real_path
+from tagspread.data.images.paths import RealPaths
 from tagspread.data.tables.label_table import LabelTable
 
 AT_ONCE = 2048  # images decoded before they are shrunk to thumbnails: 32 MB
@@ -58,7 +59,7 @@ class Inventory:
 
     def show(self, path: Path) -> str:
         """Return a path as messages show it: relative to the folder if it is inside."""
-        return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else str(path)
+        return str(path).removeprefix(os.path.join(self.folder, ""))  # noqa: PTH118  # fast, for many missing files
 
     def uses(self) -> dict[int, list[tuple[str, int]]]:
         """Return the rows (table, number from 0) that name each image."""
@@ -76,6 +77,8 @@ def take_inventory(
     tables = {name: table for name, table in ((LABELS, labels), (TEST, test)) if table is not None}
     number: dict[str, int] = {}  # by resolved path, because one image may have several names
     paths: list[Path] = []
+
+    real_path = RealPaths()
 
     def enter(path: Path) -> int:
         index = number.setdefault(real_path(path), len(paths))
@@ -169,7 +172,8 @@ class _MeantFiles:
 
     def _keys(self, path: Path) -> tuple[str, ...]:
         whole = self.inventory.show(path).casefold()
-        return whole, whole.removesuffix(path.suffix.casefold()), path.name.casefold(), path.stem.casefold()
+        name = os.path.basename(whole)  # noqa: PTH119  # no Path objects, for many missing files
+        return whole, os.path.splitext(whole)[0], name, os.path.splitext(name)[0]  # noqa: PTH122
 
     def closest(self, path: Path) -> str:
         meant = next((self.by_key[key] for key in self._keys(path) if key in self.by_key), None)

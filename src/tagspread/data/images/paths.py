@@ -18,6 +18,22 @@ def real_path(path: Path) -> str:
     return os.path.realpath(path)
 
 
+class RealPaths:
+    """Computes :func:`real_path` of many paths, the part up to the file only once for each folder."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, str] = {}
+
+    def __call__(self, path: Path) -> str:
+        """Return the path without symbolic links, as text."""
+        folder, name = os.path.split(path)
+        if name in ("", ".", "..") or os.path.islink(path):  # noqa: PTH114  # 300,000 Path objects take seconds
+            return real_path(path)
+        if (real := self._folders.get(folder)) is None:
+            real = self._folders[folder] = os.path.realpath(folder)
+        return os.path.join(real, name)  # noqa: PTH118
+
+
 class Names(Sequence[str]):
     """Immutable sequence of names, without one object per name."""
 

@@ -16,6 +16,8 @@ from tagspread.wording import counted
 if TYPE_CHECKING:
     import pandas as pd
 
+ROWS_AT_ONCE = 16_384  # converted to text together: bounds the memory for frames of many rows
+
 
 def import_pandas() -> Any:
     """Import pandas when it is needed; the rest of the package works without it."""
@@ -56,6 +58,12 @@ def labels_of_frame(frame: pd.DataFrame, source: Source, folder: Path, options: 
 
 
 def _rows(frame: pd.DataFrame, columns: Columns) -> Iterator[tuple[int, str, str | Sequence[str]]]:
+    for start in range(0, len(frame), ROWS_AT_ONCE):
+        for number, image, cells in _rows_of_part(frame.iloc[start : start + ROWS_AT_ONCE], columns):
+            yield start + number, image, cells
+
+
+def _rows_of_part(frame: pd.DataFrame, columns: Columns) -> Iterator[tuple[int, str, str | Sequence[str]]]:
     images = (text(cell) for cell in frame.iloc[:, columns.image])
     cells_or_tags: Any
     if columns.tags is not None:

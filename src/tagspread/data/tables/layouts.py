@@ -23,6 +23,8 @@ PYTHON_LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 BYTES = {cell: value % 256 for cell, value in VALUES.items()}  # -1 as an int8 is 255 as a byte
 DELIMITERS = ("|", ";", ",", " ")
 MOST_TAGS = 65_536  # a column of sentences would give a class per row
+MOST_CELLS = 2**28  # bytes of the label matrix; a larger table must have RARE images per tag
+RARE = 4
 CHUNK = 8192
 
 
@@ -168,6 +170,18 @@ def collect_labels(
     return long.labels(folder)
 
 
+def check_size(images: int, tags: int, source: str) -> None:
+    """Raise for a large table with nearly as many tags as images, which hold sentences or identifiers.
+
+    >>> check_size(1_000_000, 5_000, "labels.csv")
+    """
+    if images * tags > MOST_CELLS and RARE * tags > images:
+        raise TagspreadError(
+            f"{source} has {tags:,} different tags for {images:,} images, so most tags have too few images to learn "
+            "from. Check that the column holds tags, not sentences or identifiers, and leave out rare tags."
+        )
+
+
 class LongRows:
     """Collects rows of one image and its tags; rows of the same image are merged."""
 
@@ -230,6 +244,7 @@ class LongRows:
         if first is not None:
             new = first == np.arange(len(first))
             paths, row = paths.take(np.flatnonzero(new)), (np.cumsum(new) - 1)[first]
+        check_size(len(paths), len(classes), self._source.name)
         y = np.zeros((len(paths), len(classes)), np.int8)
         counts, tags, done = np.frombuffer(self._counts, np.uint16), np.frombuffer(self._tags, np.uint16), 0
         for start in range(0, len(counts), CHUNK):  # in chunks: the indices of all positives need more memory than y
