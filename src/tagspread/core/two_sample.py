@@ -21,6 +21,9 @@ MOST_ROWS = 1000  # of each set; more rows find differences too small to matter
 MOST_FEATURES = 128  # more are projected at random
 FOLDS = 5
 PERMUTATIONS = 199
+LEAST_ROWS = 20  # of each set
+SIGNIFICANCE = 0.01  # low, because every training tests
+REMEDY = "answer some images in 'tagspread review', then see 'tagspread audit'."
 
 
 class TwoSample(NamedTuple):
@@ -33,6 +36,29 @@ class TwoSample(NamedTuple):
 
     auc: float
     p_value: float
+
+    @property
+    def differs(self) -> bool:
+        """Whether the sets differ beyond chance."""
+        return self.p_value <= SIGNIFICANCE
+
+    def in_words(self, features: str) -> str:
+        """Describe what the test says about labeled images (first set) and unlabeled ones (second set).
+
+        >>> print(TwoSample(0.523, 0.31).in_words("thumbnails"))
+        the labeled images look like a random sample: a classifier on thumbnails cannot tell them from the unlabeled
+        ones (AUC 0.52, p = 0.31)
+        """
+        numbers = f"(AUC {self.auc:.2f}, p = {self.p_value:.2g})"
+        if not self.differs:
+            return (
+                f"the labeled images look like a random sample: a classifier on {features} cannot tell them from the "
+                f"unlabeled ones {numbers}"
+            )
+        return (
+            f"the labeled images are not a random sample: a classifier on {features} tells them from the unlabeled "
+            f"ones {numbers}. Their class frequencies may differ too, and CAP relies on them: {REMEDY}"
+        )
 
 
 def two_sample_test(
@@ -55,7 +81,7 @@ def two_sample_test(
         raise TagspreadError(
             f"the sets have shapes {first.shape} and {second.shape}; give two matrices with the same number of columns."
         )
-    if min(len(first), len(second)) < 2 * FOLDS:
+    if min(len(first), len(second)) < LEAST_ROWS:
         return None
     rng = np.random.default_rng(seed)
     features = np.concatenate([_sample(first, rng), _sample(second, rng)])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tagspread._version import __version__
 from tagspread.errors import Blank, TagspreadError
@@ -33,6 +33,7 @@ from tagspread.train.interrupts import Interrupted
 from tagspread.train.loading import check_same_data, split_of
 from tagspread.train.loop import train_loop
 from tagspread.train.preflight import SeededBackbone, prepare
+from tagspread.train.sample_check import sample_in_words
 from tagspread.train.training import Training
 
 ALREADY_FINISHED = "{} is already finished; nothing was changed."
@@ -188,10 +189,13 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
     else:
         keep = options.keep or "last"
         if views is not None:
+            _note_sample(experiment, views, watcher)
             train_head(training, views, watcher, labeled_only=recorder.labeled_only)
             replace(run_config, settings=training.experiment.config.to_dict()).write(folder)
         elif config.start == "fitted_head":
             _fit_first_head(training, recorder, watcher, options.cache, others)
+        else:
+            _note_sample(experiment, None, watcher)
         if options.after is not None:
             training.start_after(RunFolder(options.after).checkpoint)
         folder.commit_start()
@@ -228,6 +232,14 @@ class RunRecorder:
             self._writer.flush()
 
 
+def _note_sample(experiment: Experiment, views: Tensor | None, watcher: Watcher) -> None:
+    """Say whether the labeled images look like a random sample, for methods that use the unlabeled ones."""
+    if watcher.quiet or not experiment.method.uses_unlabeled:
+        return
+    if (words := sample_in_words(experiment.dataset, views)) is not None:
+        watcher.note(f"note: {words}")
+
+
 def _fit_first_head(
     training: Training, recorder: RunRecorder, watcher: Watcher, cache: Path | None, others: Sequence[Path]
 ) -> None:
@@ -248,6 +260,7 @@ def _fit_first_head(
     rows = np.concatenate(parts)
     views = extractor.train_views(dataset, rows, mirror=config.flip)
     watcher.note(features_in_words(extractor, len(rows), began))
+    _note_sample(experiment, views, watcher)
     began = time.perf_counter()
     state = {name: value.to(experiment.device) for name, value in method.start(experiment.labeled()).items()}
     data = HeadData.of(dataset, views)

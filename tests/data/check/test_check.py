@@ -297,3 +297,17 @@ def test_long_lists_are_shortened_and_markup_in_names_is_escaped():
     assert "    [bold]9.jpg\n    and 3 more\n" in text
     assert "[bold]10.jpg" not in text
     assert "Ready to train, with 1 warning to read first." in " ".join(text.split())
+
+
+def test_labeled_images_that_differ_from_the_others_are_a_warning(tmp_path):
+    rng = np.random.default_rng(0)
+    paths = [tmp_path / f"p{k:03}.png" for k in range(160)]
+    for k, path in enumerate(paths):
+        light = 40 if k % 2 else 0  # every second image is lighter
+        pixels = rng.integers(0, 200, (3, 3, 3)) + light
+        Image.fromarray(np.kron(pixels, np.ones((16, 16, 1))).astype(np.uint8)).save(path)
+    y = rng.integers(0, 2, (40, 1)).astype(np.int8)
+    fair, selected = (LabelTable(paths[at : at + 40 * step : step], ("sea",), y) for at, step in ((0, 1), (1, 2)))
+    (found,) = [finding for finding in check_dataset(tmp_path, fair).of("note") if finding.kind == "sample"]
+    assert found.message.startswith("The labeled images look like a random sample: a classifier on thumbnails")
+    assert [finding.kind for finding in check_dataset(tmp_path, selected).of("warning")] == ["sample"]

@@ -12,6 +12,7 @@ from tagspread.aliases import Progress
 from tagspread.data.check.images import Inventory, check_copies, check_files, check_listing, take_inventory
 from tagspread.data.check.labels import check_labels, class_facts
 from tagspread.data.check.report import CheckReport, Finding, render
+from tagspread.data.check.sample import check_sample
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.options import GivenOptions
 from tagspread.data.tables.read import read_table
@@ -47,6 +48,7 @@ def check_dataset(
     facts = class_facts(labels, len(inventory.unlabeled))
     copies, copied = check_copies(inventory, near)
     findings += [*copies, *check_labels(labels, test, facts, inventory.show), *_check_unlabeled(inventory)]
+    findings += check_sample(inventory)
     return CheckReport(tuple(findings), facts, inventory.counts | copied)
 
 
