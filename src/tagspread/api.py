@@ -138,7 +138,7 @@ def train(
                 )
             paths = _folder_and_tables(images, labels, test_labels)
             options = GivenOptions.of(table_options).to_dict()
-            dataset = dataset_from_folder(
+            dataset, options = dataset_from_folder(
                 *paths,
                 size=size,
                 device=torch_device,

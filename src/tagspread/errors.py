@@ -46,6 +46,12 @@ class TagspreadError(ValueError):
         super().__init__(_render(message, options, _in_python))
         self.on_command_line = _render(message, options, _in_shell)
 
+    def extended(self, words: str) -> TagspreadError:
+        """Return the error with more words at its end, for both kinds of users."""
+        error = TagspreadError(f"{self}{words}")
+        error.on_command_line = self.on_command_line + words
+        return error
+
 
 def _render(message: str, options: dict[str, object], render: Callable[[str, object], str]) -> str:
     for name, value in options.items():

@@ -84,7 +84,7 @@ def test_long_tables_get_rows_and_keep_theirs(tagger, few, tmp_path):
     lines = raw.decode("utf-8-sig").split("\r\n")
     assert lines[3:-1] == [f"p{i:03}.png;{'/'.join(tags[f'p{i:03}.png'])};" for i in range(2, 10)]
     assert (done.cells, done.rows, done.broken) == (0, 8, 1)
-    done = fill_table(tagger, table, few, tmp_path / "blank.csv", blank=True, options=options)
+    done = fill_table(tagger, table, few, tmp_path / "blank.csv", options=options | {"blank": "unlabeled"})
     assert rows_of(tmp_path / "blank.csv", ";")[2] == ["p001.png", "/".join(tags["p001.png"]), "x"]
     assert done.cells == 1
 

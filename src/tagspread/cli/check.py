@@ -9,6 +9,7 @@ import typer
 
 from tagspread.cli.common import (
     AsJson,
+    BlankRows,
     Delimiter,
     Ignore,
     ImageColumn,
@@ -24,11 +25,12 @@ def check(
     images: Annotated[Path, typer.Argument(metavar="IMAGES", help="Folder with the labeled and unlabeled images.")],
     labels: Labels,
     test_labels: TestLabels = None,
-    delimiter: Delimiter = "|",
+    delimiter: Delimiter = None,
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
+    blank: BlankRows = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a dataset for problems before training.
@@ -41,5 +43,5 @@ def check(
     """
     from tagspread.data.check.dataset import run_check
 
-    options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
+    options = table_options(delimiter, image_column, tags_column, ignore, allow_outside, blank)
     raise typer.Exit(run_check(images, labels, test_labels, as_json, table_options=options))

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from tagspread.cli.failures import one_message
-from tagspread.errors import TagspreadError
+from tagspread.errors import TagspreadError, check_choice
 from tagspread.progress import Output
 
 if TYPE_CHECKING:
@@ -34,10 +34,11 @@ TestLabels = Annotated[
     typer.Option(metavar="FILE", help="Label table of the test images, in any format that --labels accepts."),
 ]
 Delimiter = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="TEXT",
         help="Separator between the tags in a cell; use '' if each cell holds a single tag.",
+        show_default="|, or detected",
         rich_help_panel=TABLE_PANEL,
     ),
 ]
@@ -82,6 +83,17 @@ Outside = Annotated[
         rich_help_panel=TABLE_PANEL,
     ),
 ]
+BlankRows = Annotated[
+    str | None,
+    typer.Option(
+        "--blank",
+        metavar="MEANING",
+        help="What a row without a tag means: unlabeled (nobody has tagged the image yet) or negative (it has none of "
+        "the tags).",
+        show_default="negative if they are few; otherwise this option is required",
+        rich_help_panel=TABLE_PANEL,
+    ),
+]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, as written by 'tagspread train'.")]
 ImagePaths = Annotated[
     list[Path],
@@ -114,6 +126,19 @@ class Command(TyperCommand):
         """Take the arguments of ``TyperCommand``; join the lines of each paragraph of the help text."""
         super().__init__(*args, **kwargs)
         self.help = _filled(self.help)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; if a required one is missing, name it and show an example."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # its type is private in some versions of typer, and part of click in others
+            if type(error).__name__ != "MissingParameter" or (missing := getattr(error, "param", None)) is None:
+                raise
+            name = missing.metavar if isinstance(missing, TyperArgument) else f"{missing.opts[0]} {missing.metavar}"
+            usage = f"{ctx.command_path} {' '.join(self.collect_usage_pieces(ctx)[1:])}"
+            examples = [line[2:] for line in (self.help or "").splitlines() if line.startswith("$ ")]
+            example = f", for example: {examples[0]}" if examples else ""
+            raise TagspreadError(f"{name} is missing; write {usage}{example}") from None
 
     def get_params(self, ctx: Any) -> Any:
         """Return the parameters, without the types that say nothing to a reader."""
@@ -164,13 +189,20 @@ def _no_type(ctx: Any) -> str:
 
 
 def table_options(
-    delimiter: str | None, image_column: str | None, tags_column: str | None, ignore: list[str] | None, outside: bool
+    delimiter: str | None,
+    image_column: str | None,
+    tags_column: str | None,
+    ignore: list[str] | None,
+    outside: bool,
+    blank: str | None,
 ) -> GivenOptions:
     """Return the given options for reading a table."""
-    from tagspread.data.tables.options import GivenOptions
+    from tagspread.data.tables.options import BLANK, GivenOptions
 
+    if blank is not None:
+        check_choice("--blank", blank, BLANK)
     columns: str | tuple[str, ...] = "all" if ignore == ["all"] else tuple(ignore or ())
-    return GivenOptions(delimiter, image_column, tags_column, ignore=columns, allow_outside=outside)
+    return GivenOptions(delimiter, image_column, tags_column, ignore=columns, allow_outside=outside, blank=blank)
 
 
 def read_settings(pairs: list[str]) -> dict[str, object]:

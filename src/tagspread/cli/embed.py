@@ -11,6 +11,8 @@ from tagspread.cli.common import Device, ImagePaths, OverwriteFile, Quiet, may_b
 from tagspread.vision.sizes import SMALLEST
 from tagspread.wording import counted
 
+BACKBONE = "tf_efficientnet_lite0"
+
 
 def embed(
     images: ImagePaths,
@@ -19,8 +21,11 @@ def embed(
         typer.Option("--out", "-o", metavar="FILE", help=".npz file to write; it holds the image names and features."),
     ],
     backbone: Annotated[
-        str, typer.Option(metavar="NAME", help="Network: any model of the timm library.")
-    ] = "tf_efficientnet_lite0",
+        str,
+        typer.Option(
+            metavar="NAME", help=f"Network: any model of the timm library. By default {BACKBONE}.", show_default=False
+        ),
+    ] = BACKBONE,
     weights: Annotated[
         str, typer.Option(metavar="WEIGHTS", help="Weights: pretrained, or a .safetensors or .pth file.")
     ] = "pretrained",

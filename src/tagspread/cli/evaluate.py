@@ -13,6 +13,7 @@ from rich.table import Table
 
 from tagspread.cli.common import (
     AsJson,
+    BlankRows,
     Device,
     Ignore,
     ImageColumn,
@@ -52,6 +53,7 @@ def evaluate(
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
+    blank: BlankRows = None,
     samples: Annotated[int, typer.Option(min=1, metavar="N", help="Bootstrap samples for the intervals.")] = 1000,
     mirror: Mirror = False,
     as_json: AsJson = False,
@@ -70,7 +72,7 @@ def evaluate(
     from tagspread.progress import Watcher
 
     watcher = Watcher(quiet or as_json)
-    options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
+    options = table_options(delimiter, image_column, tags_column, ignore, allow_outside, blank)
     with may_be_stopped("stopped"):
         try:
             tagger = load(run, device)
@@ -123,6 +125,8 @@ def _show(evaluation: Evaluation, console: Console) -> None:
         zero = _per_cent(evaluation.map_absent_zero)
         names = ", ".join(evaluation.absent)
         say(f"note: no image has these tags, so the mAP leaves them out: {names} (mAP {zero} if they count as 0)")
+    for note in evaluation.notes:
+        say(f"note: {note}")
     total = evaluation.images + len(evaluation.unreadable)
     images = counted(total, "image")
     if evaluation.trained_on is None:

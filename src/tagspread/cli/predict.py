@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tagspread.cli.common import (
+    BlankRows,
     Device,
     Ignore,
     ImageColumn,
@@ -71,16 +72,10 @@ def predict(
         typer.Option(
             metavar="FILE",
             help="Copy this label table to --out, fill in its unknown labels, and add a row for each image in IMAGES "
-            "that is not listed. Known labels do not change. IMAGES must be a folder.",
+            "that is not listed. Known labels do not change. To fill rows without a tag, add --blank unlabeled. IMAGES "
+            "must be a folder.",
         ),
     ] = None,
-    fill_blank: Annotated[
-        bool,
-        typer.Option(
-            "--fill-blank",
-            help="With --fill: also fill rows with an empty list of tags. By default, an empty list means no tags.",
-        ),
-    ] = False,
     mirror: Mirror = False,
     batch: Annotated[
         int | None,
@@ -96,6 +91,7 @@ def predict(
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
+    blank: BlankRows = None,
     device: Device = "auto",
     overwrite: OverwriteFile = False,
     quiet: Quiet = False,
@@ -116,9 +112,14 @@ def predict(
     with may_be_stopped("stopped; nothing was written"):
         try:
             if fill is not None:
-                if out is None or len(images) != 1 or not images[0].is_dir():
+                if len(images) != 1 or not images[0].is_dir():
                     raise TagspreadError(
-                        "--fill needs one folder of images, which the table's paths are relative to, and --out FILE."
+                        "--fill needs one folder of images, which the table's paths are relative to; give it as IMAGES."
+                    )
+                if out is None:
+                    completed = fill.with_stem(f"{fill.stem}-completed")
+                    raise TagspreadError(
+                        f"--out is missing: --fill writes a new table; give its name, such as --out {completed}"
                     )
                 filled = fill_table(
                     load(run, device),
@@ -126,8 +127,7 @@ def predict(
                     images[0],
                     out,
                     overwrite=overwrite,
-                    blank=fill_blank,
-                    options=table_options(delimiter, image_column, tags_column, ignore, allow_outside),
+                    options=table_options(delimiter, image_column, tags_column, ignore, allow_outside, blank),
                     progress=watcher.tagging,
                     top=top,
                     threshold=threshold,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tagspread.cli.common import (
+    BlankRows,
     Device,
     Ignore,
     ImageColumn,
@@ -49,6 +50,7 @@ def report(
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
+    blank: BlankRows = None,
     no_images: Annotated[
         bool,
         typer.Option("--no-images", help="Use only the files of the run: do not read, score or show images."),
@@ -66,7 +68,7 @@ def report(
     from tagspread.report.page import write_report
 
     watcher = Watcher(quiet)
-    given = (delimiter, image_column, tags_column, ignore, allow_outside)
+    given = (delimiter, image_column, tags_column, ignore, allow_outside, blank)
     options = table_options(*given) if any(value not in (None, False) for value in given) else None
     with may_be_stopped("stopped; nothing was written"):
         try:

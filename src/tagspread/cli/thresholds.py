@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tagspread.cli.common import (
+    BlankRows,
     Device,
     Ignore,
     ImageColumn,
@@ -49,6 +50,7 @@ def thresholds(
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
+    blank: BlankRows = None,
     min_positives: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="Tags with fewer than N images in --labels share one threshold."),
@@ -71,7 +73,7 @@ def thresholds(
 
     RunFolder(run).check_idle()
     watcher = Watcher(quiet)
-    options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
+    options = table_options(delimiter, image_column, tags_column, ignore, allow_outside, blank)
     with may_be_stopped("stopped; nothing was changed"):
         try:
             tagger = load(run, device)
@@ -84,6 +86,7 @@ def thresholds(
                 calibrate=calibrate,
                 min_positives=min_positives,
                 progress=watcher.tagging,
+                note=lambda text: watcher.note(f"note: {text}"),
             )
         finally:
             watcher.close()

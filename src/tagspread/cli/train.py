@@ -11,6 +11,7 @@ import typer
 from tagspread.aliases import JsonObject
 from tagspread.cli.common import (
     TABLE_FORMATS,
+    BlankRows,
     Delimiter,
     Device,
     Ignore,
@@ -66,11 +67,12 @@ def train(
             help="Run that was reviewed with 'tagspread review': its answers are added to --labels, and win over them.",
         ),
     ] = None,
-    delimiter: Delimiter = "|",
+    delimiter: Delimiter = None,
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
+    blank: BlankRows = None,
     preset: Annotated[
         str | None,
         typer.Option(
@@ -237,7 +239,7 @@ def train(
                 f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; write tagspread train IMAGES "
                 "--labels FILE --out RUN, or tagspread train --resume RUN."
             )
-        options = table_options(delimiter, image_column, tags_column, ignore, allow_outside)
+        options = table_options(delimiter, image_column, tags_column, ignore, allow_outside, blank)
         arguments = settings | {
             "images": images,
             "labels": labels,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from tagspread.core.metrics import (
     mean_average_precision_interval,
     multilabel_report,
 )
-from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.label_table import LabelTable, foreign_in_words
 from tagspread.data.tables.options import GivenOptions
 from tagspread.data.tables.read import options_for_run, read_table
 from tagspread.errors import Blank, TagspreadError
@@ -70,6 +70,8 @@ class Evaluation:
         trained_on: number of images whose labels were used in training; None if unknown.
         thresholds_chosen_on: number of images that the thresholds were chosen on; None if unknown.
         classes: metrics per class.
+        unknown_tags: tags of the label table that the tagger does not have, and that are left out.
+        notes: what reading the label table decided or found.
     """
 
     images: int
@@ -84,6 +86,8 @@ class Evaluation:
     trained_on: int | None
     thresholds_chosen_on: int | None
     classes: list[ClassMetrics]
+    unknown_tags: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> JsonObject:
         """Return plain values for JSON."""
@@ -116,12 +120,26 @@ def evaluate(
     if labels is None:
         labels, _ = own_test_part(tagger, images)
     table = labels if isinstance(labels, LabelTable) else read_table_for_run(tagger, labels, images, table_options)
-    y = table.aligned(tagger.classes, "the table" if isinstance(labels, LabelTable) else str(labels))
+    source = "the table" if isinstance(labels, LabelTable) else str(labels)
+    y, notes = table.aligned(tagger.classes, source), notes_on_table(table, tagger.classes, source)
+    unknown_tags = list(table.foreign(tagger.classes))
+    has_label = np.asarray((y >= 0).any(axis=1))
+    if has_label.any() and (unknown := int((~has_label).sum())):
+        are = "is" if unknown == 1 else "are"
+        notes.append(f"{counted(unknown, 'image')} of {source} {are} left out: no label is known")
+        table, y = table.select(has_label), y[has_label]
     logits, errors = score_table(tagger, table, progress, mirror)
     good = np.array([not error for error in errors])
     unreadable = [f"{path}: {error}" for path, error in zip(table.paths, errors, strict=True) if error]
     seen = count_seen(tagger, table)
-    return measure(tagger, logits[good], y[good], unreadable, samples, seen=seen)
+    evaluation = measure(tagger, logits[good], y[good], unreadable, samples, seen=seen)
+    return replace(evaluation, unknown_tags=unknown_tags, notes=notes)
+
+
+def notes_on_table(table: LabelTable, classes: Sequence[str], source: str) -> list[str]:
+    """Return what the user should know about a label table: how it was read, and which of its tags are left out."""
+    foreign = foreign_in_words(table, classes, source)
+    return [*map(str, table.notes), *([] if foreign is None else [foreign])]
 
 
 def decide_on_table(
@@ -134,8 +152,20 @@ def decide_on_table(
     calibrate: bool = True,
     min_positives: int = 5,
     progress: Progress | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> JsonObject:
     """Choose thresholds and fit the calibration on labeled images, and store both in the run's ``labels.json``.
+
+    Args:
+        tagger: from ``ts.load(run)``.
+        labels: a label table of images that were not used in training.
+        images: folder that the table's paths are relative to; by default the image folder used in training.
+        policy: how to choose the threshold of each tag.
+        table_options: options of :func:`~tagspread.data.tables.read.read_table`.
+        calibrate: whether to fit the calibration, too.
+        min_positives: classes with fewer positives share one threshold.
+        progress: called with (done, total).
+        note: called with what reading the table decided or found.
 
     Returns:
         What was stored: thresholds, the images they were chosen on, calibration. ``["decision"]["trained_on"]`` is the
@@ -144,6 +174,9 @@ def decide_on_table(
     Policy.parse(policy)
     table = read_table_for_run(tagger, labels, images, table_options)
     y = table.aligned(tagger.classes, str(labels))
+    if note is not None:
+        for text in notes_on_table(table, tagger.classes, str(labels)):
+            note(text)
     record, digests = RunRecord.find(tagger.artifact.path), digest_files(table.paths)
     trained_on = None if record is None else record.trained_on(digests)
     if trained_on == len(table):

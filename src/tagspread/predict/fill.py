@@ -1,7 +1,8 @@
 """Fill the gaps of a label table with predictions: known labels stay unchanged, unknown labels are predicted.
 
-In a wide table (one column per tag), blank cells are unknown and become 1 or 0. In a long table (one column with lists
-of tags), every row is labeled, as in training. In both, unlabeled images of the folder are added as rows at the end.
+In a wide table (one column per tag), blank cells are unknown and become 1 or 0, or the words that the table uses. In a
+long table (one column with lists of tags), and in a wide one that only marks present tags, rows without a tag are
+filled if they mean "unlabeled", as in training. Unlabeled images of the folder are added as rows at the end.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +23,28 @@ from tagspread.core.arrays import ArrayLike
 from tagspread.data.images.find import list_folder
 from tagspread.data.images.paths import real_path
 from tagspread.data.tables.cells import VALUES
+from tagspread.data.tables.delimiters import DELIMITERS, USUAL, detect_delimiter
 from tagspread.data.tables.image_names import NameRule, Source
 from tagspread.data.tables.label_table import written_name
-from tagspread.data.tables.layouts import DELIMITERS, SAMPLE, Columns, find_columns
-from tagspread.data.tables.options import GivenOptions, TableOptions
+from tagspread.data.tables.layouts import (
+    BYTES,
+    DELIMITER_SAMPLE,
+    SAMPLE,
+    Columns,
+    blank_meaning,
+    find_columns,
+    lists_positives,
+)
+from tagspread.data.tables.notes import RowErrors
+from tagspread.data.tables.options import AUTO, GivenOptions, TableOptions
 from tagspread.data.tables.read import check_kind, header_of, lines_of, options_for_run, separator_of
+from tagspread.data.tables.resolve import resolve_names
 from tagspread.errors import TagspreadError
 from tagspread.files import atomic_file
 from tagspread.predict.evaluation import own_table_options
 from tagspread.predict.tables import check_delimiter, check_output, reserve_output
 from tagspread.predict.tagger import Tagger
+from tagspread.wording import counted
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 
@@ -57,6 +71,9 @@ class _Table:
     columns: Columns
     separator: str
     delimiter: str
+    notes: list[str]
+    lists_positives: bool  # blank cells beside a marked one are absent, as in a list of tags
+    words: tuple[str, str]  # how the table writes an absent and a present tag
 
 
 def fill_table(
@@ -66,7 +83,6 @@ def fill_table(
     out: Path,
     *,
     overwrite: bool = False,
-    blank: bool = False,
     options: GivenOptions | Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     top: int | None = None,
@@ -82,8 +98,8 @@ def fill_table(
         images: image folder that the table's paths are relative to.
         out: the file to write, in the table's format.
         overwrite: replace an existing file, but never the table itself.
-        blank: in a long table, also fill rows whose list of tags is empty.
-        options: options of ``read_table``; by default those that the run's own table was read with.
+        options: options of ``read_table``; by default those that the run's own table was read with. With ``blank``
+            ``"unlabeled"``, rows without a tag are filled; with ``"negative"``, they stay as they are.
         progress: called with (done, total).
         top: predict this many tags, as in :meth:`Tagger.stream`.
         threshold: predict tags with at least this probability.
@@ -95,13 +111,14 @@ def fill_table(
         raise TagspreadError(f"{out} is the table to fill, which must not be overwritten; choose another file.")
     with reserve_output(out, overwrite, SUFFIXES):
         given = GivenOptions.of(options).to_dict()
-        read = _read(table, images, TableOptions(**options_for_run(table, own_table_options(tagger), given)))
+        table_options = TableOptions(**options_for_run(table, own_table_options(tagger), given))
+        read = _read(table, images, table_options)
         if read.columns.tags is not None:
             _check_tags(table, read, tagger.classes)
         filled, columns = _columns(tagger, read)
-        open_rows = _open_rows(read, columns, blank)
+        open_rows = _open_rows(read, columns, str(table), table_options)
         listing = list_folder(images)
-        filled.notes = tuple(listing.notes())
+        filled.notes = (*read.notes, *listing.notes())
         unlabeled = _unnamed(read, table, images, listing.images)
         new_names = [written_name(path, images) for path in unlabeled]
         todo = [*(images / read.names[row] for row in open_rows), *unlabeled]
@@ -150,7 +167,24 @@ def _read(table: Path, images: Path, options: TableOptions) -> _Table:
     columns = find_columns(header, rows[:SAMPLE], options, str(table))
     rule = NameRule(images, Source(str(table), "line"), options.allow_outside)
     names = [rule(row[columns.image], number) for number, row in numbered]
-    return _Table(header, rows, names, columns, separator, options.delimiter or "|")
+    resolved = resolve_names(names, images, str(table))
+    names = [resolved.names.get(row, name) for row, name in enumerate(names)]
+    notes, delimiter = list(map(str, resolved.notes)), options.delimiter or USUAL
+    if columns.tags is not None and delimiter == AUTO:
+        cells = [cell for row in rows if (cell := row[columns.tags].strip())][:DELIMITER_SAMPLE]
+        delimiter = detect_delimiter(cells) or USUAL
+        if delimiter != USUAL:
+            notes.append(f"tags in {table} are separated by {delimiter!r}")
+    cells = [row[k].strip() for row in rows for k in columns.classes]
+    lists = columns.tags is None and lists_positives(bytes({BYTES.get(cell, 255) for cell in set(cells)}), options)
+    words = ("" if lists else _usual(cells, 0) or "0", _usual(cells, 1) or "1")
+    return _Table(header, rows, names, columns, separator, delimiter, notes, lists, words)
+
+
+def _usual(cells: Sequence[str], value: int) -> str | None:
+    """Return the text that most cells of a value have; None if there is no such cell."""
+    texts = Counter(cell for cell in cells if VALUES.get(cell) == value)
+    return texts.most_common(1)[0][0] if texts else None
 
 
 def _check_tags(table: Path, read: _Table, classes: tuple[str, ...]) -> None:
@@ -200,15 +234,30 @@ def _columns(tagger: Tagger, read: _Table) -> tuple[Filled, dict[int, int]]:
     return Filled(unknown=foreign, unlisted=tuple(c for c in tagger.classes if c not in tags.values())), columns
 
 
-def _open_rows(read: _Table, columns: dict[int, int], blank: bool) -> list[int]:
+def _open_rows(read: _Table, columns: dict[int, int], source: str, options: TableOptions) -> list[int]:
     """Return the indices of the rows with gaps."""
-    if read.columns.tags is None:
-        return [at for at, row in enumerate(read.rows) if any(VALUES.get(row[k].strip()) == -1 for k in columns)]
+    if read.columns.tags is None and not read.lists_positives:
+        return [
+            at
+            for at, row in enumerate(read.rows)
+            if any(VALUES.get(row[k].strip()) == -1 for k in columns)
+            and not (options.blank == "negative" and all(not row[k].strip() for k in read.columns.classes))
+        ]
+    cells = read.columns.classes if read.columns.tags is None else [read.columns.tags]
+    tagged = {name for name, row in zip(read.names, read.rows, strict=True) if any(row[k].strip() for k in cells)}
+    blank = [at for at, name in enumerate(read.names) if name not in tagged]
     if not blank:
         return []
-    tags = read.columns.tags
-    tagged = {name for name, row in zip(read.names, read.rows, strict=True) if row[tags].strip()}
-    return [at for at, row in enumerate(read.rows) if not row[tags].strip() and read.names[at] not in tagged]
+    images = len(set(read.names))
+    if blank_meaning(source, len({read.names[at] for at in blank}), images, options, RowErrors()) == "unlabeled":
+        return blank
+    if options.blank is None:
+        has, is_ = ("has", "is") if len(blank) == 1 else ("have", "are")
+        read.notes.append(
+            f"{counted(len(blank), 'row')} of {source} {has} no tag and {is_} unchanged; to fill in predictions there, "
+            "give --blank unlabeled"
+        )
+    return []
 
 
 def _fill(read: _Table, row: list[str], columns: dict[int, int], tags: list[str], chosen: np.ndarray) -> int:
@@ -218,7 +267,7 @@ def _fill(read: _Table, row: list[str], columns: dict[int, int], tags: list[str]
         return 1
     gaps = [k for k in columns if VALUES.get(row[k].strip()) == -1]
     for k in gaps:
-        row[k] = str(int(chosen[columns[k]]))
+        row[k] = read.words[int(chosen[columns[k]])]
     return len(gaps)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.label_table import LabelTable, foreign_in_words
 from tagspread.data.tables.options import GivenOptions
 from tagspread.data.tables.read import options_for_run, read_table
 from tagspread.errors import Blank, TagspreadError
@@ -88,6 +88,8 @@ def find_labeled(
         given = GivenOptions.of(table_options).to_dict()
         options = options_for_run(Path(labels), summary.data.table_options, given)
         table = read_table(labels, Path(str(root)), **options)
+        if (foreign := foreign_in_words(table, summary.classes, str(labels))) is not None:
+            summary.missing.append(Missing("Metrics of all tags", foreign))
         table = LabelTable(table.paths, summary.classes, table.aligned(summary.classes, str(labels)))
         return LabeledImages(trained_y, Part(table, GIVEN, True, Path(str(root))))
     try:

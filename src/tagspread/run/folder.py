@@ -90,6 +90,7 @@ class RunFolder:
         self.checkpoint = self.path / CHECKPOINT
         self.keeps_old_run = False
         self._staged: Path | None = None  # temporary folder with the first files of a run that replaces another
+        self._doing = TRAINED
         self._replaced = False  # whether this object moved the old run to ``previous``
 
     @contextlib.contextmanager
@@ -101,6 +102,7 @@ class RunFolder:
         Args:
             doing: this process's activity, such as "is being trained", for the error message of other processes.
         """
+        self._doing = doing
         with self._locked(doing):
             try:
                 yield
@@ -354,5 +356,7 @@ class RunFolder:
     def _remedy(self) -> Remedy:
         if self._staged is not None:
             return Remedy("free disk space and start again; the old run was not changed")
+        if self._doing == CHOSEN:
+            return Remedy("free disk space and run the command again; the run is unchanged")
         words = f"free disk space, then resume with @resume.{self.where_previous}"
         return Remedy(words.removesuffix("."), {"resume": self._resume})

@@ -119,7 +119,20 @@ class Dataset:
             raise TagspreadError(
                 "no labeled image carries any tag, so there is nothing to learn; label images that carry tags."
             )
+        known = (self.y[self.labeled] >= 0).sum(0)
+        always = [name for k, name in enumerate(self.classes) if known[k] and positives[k] == known[k]]
+        if (positives == known).all():
+            raise TagspreadError(
+                "no label says that a tag is absent, so there is nothing to learn; label images that lack some of the "
+                "tags. If blank cells of the table mean absent, write 0 there or give @blank.",
+                blank=...,
+            )
         notes = []
+        if always:
+            notes.append(
+                f"every image that is labeled for {_listed(always)} has that tag, so it cannot be learned; label "
+                "images that lack it."
+            )
         if missing := [name for name, count in zip(self.classes, positives, strict=True) if not count]:
             notes.append(
                 f"no labeled image carries {_listed(missing)}; without one, a tag cannot be learned and gets no "

@@ -21,8 +21,8 @@ from tagspread.data.images.find import list_folder
 from tagspread.data.images.paths import real_path
 from tagspread.data.images.store import Store, TensorStore, open_store
 from tagspread.data.split import hold_out
-from tagspread.data.tables.label_table import LabelTable
-from tagspread.data.tables.read import read_table
+from tagspread.data.tables.label_table import LabelTable, foreign_in_words
+from tagspread.data.tables.read import read_table, read_test_table
 from tagspread.errors import Both, TagspreadError
 from tagspread.progress import Watcher
 from tagspread.run.folder import RunFolder
@@ -46,7 +46,7 @@ def dataset_from_folder(
     watcher: Watcher,
     table_options: dict[str, Any],
     amend: Callable[[LabelTable, Sequence[Path]], LabelTable] | None = None,
-) -> Dataset:
+) -> tuple[Dataset, dict[str, Any]]:
     """Load a dataset from a folder of images and label tables; images that no table names are the unlabeled set.
 
     Args:
@@ -59,13 +59,21 @@ def dataset_from_folder(
         watcher: shows the progress.
         table_options: options for reading the tables.
         amend: changes the training labels, given the table and the test images; such as adding reviewers' answers.
+
+    Returns:
+        The dataset, and the options to read tables of the same kind with: the given ones, and what was found.
     """
     train = read_table(labels, folder, **table_options)
-    test = None if test_labels is None else read_table(test_labels, folder, **table_options)
+    test = None if test_labels is None else read_test_table(test_labels, folder, train, **table_options)
+    for note in (*train.notes, *(() if test is None else test.notes)):
+        watcher.note(f"{note.level}: {note}")
+    found = {} if train.delimiter is None else {"delimiter": train.delimiter}
     if amend is not None:
         train = amend(train, () if test is None else test.paths)
     paths, y = list(train.paths), train.y
     if test is not None:
+        if (foreign := foreign_in_words(test, train.classes, str(test_labels))) is not None:
+            watcher.note(f"warning: {foreign}")
         trained = {real_path(path) for path in paths}
         if both := [path for path in test.paths if real_path(path) in trained]:
             raise TagspreadError(
@@ -75,8 +83,8 @@ def dataset_from_folder(
         paths, y = paths + list(test.paths), np.concatenate([y, test.aligned(train.classes, str(test_labels))])
     named, listing = {real_path(path) for path in paths}, list_folder(folder)
     unlabeled = [path for path in listing.images if real_path(path) not in named]
-    for note in listing.notes():
-        watcher.note(f"note: {note}")
+    for left_out in listing.notes():
+        watcher.note(f"note: {left_out}")
     y = np.concatenate([y, np.full((len(unlabeled), len(train.classes)), -1, np.int8)])
     part = np.full(len(y), TRAIN)
     part[len(train) : len(paths)] = TEST
@@ -87,7 +95,7 @@ def dataset_from_folder(
             f"{broken[0].reason}); give the folder that its paths are relative to, now {folder}."
         )
     files = [*paths, *unlabeled]
-    return _make_dataset(store, y, train.classes, part, files, broken, watcher, root=folder)
+    return _make_dataset(store, y, train.classes, part, files, broken, watcher, root=folder), found | table_options
 
 
 def dataset_from_arrays(

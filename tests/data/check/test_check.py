@@ -12,6 +12,7 @@ from tagspread.data.check.dataset import check_dataset, run_check
 from tagspread.data.check.labels import similar_names
 from tagspread.data.check.report import CheckReport, Finding, Place, render
 from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.options import GivenOptions
 from tagspread.data.tables.read import read_table
 from tagspread.errors import TagspreadError
 
@@ -81,14 +82,15 @@ def test_missing_files_and_suggestions(folder):
     )
     finding, places = one(check(folder), "missing_file")
     assert finding.level == "error"
-    assert finding.message == "Missing image files (5): correct the names in the table or add the files."
+    assert finding.message == "Missing image files (4): correct the names in the table or add the files."
     assert places == [
-        "P01.png (labels row 1): did you mean p01.png?",
         "p02.jpg (labels row 2): did you mean p02.png?",
         "far.png (labels row 3): did you mean deep/far.png?",
         "p-03.png (labels row 4): did you mean p03.png?",
         "qqqqqqqq.bmp (labels row 5)",
     ]
+    finding, places = one(check(folder), "names")  # other case: only one file can be meant, so it is used
+    assert (finding.level, places) == ("note", ["labels: P01.png is p01.png"])
 
 
 def test_unreadable_and_empty_images(folder):
@@ -172,7 +174,8 @@ def test_tags(folder):
     assert one(report, "always_there")[1] == ["all: 12 of 12"]
     assert one(report, "similar_tags")[1] == ["'Sea': on 2 images; 'sea', on 10 images, differs only by case or spaces"]
     finding, places = one(report, "unknown_tags")
-    assert finding.level == "error"
+    assert finding.level == "warning"
+    assert "left out of the metrics" in finding.message
     assert places == ["'sae': on 1 test image. Did you mean 'sea'?"]
     assert one(report, "not_in_test")[1] == ["Sea", "owl", "all"]
 
@@ -240,7 +243,7 @@ def run(folder, labels, test, as_json=False):
 def test_run_check_prints_and_returns_the_exit_code(folder):
     labels, test = folder.parent / "labels.csv", folder.parent / "test.csv"
     assert run(folder, labels, test)[0] == 0
-    write(folder, "gone.png,sea", "p01.png,sand")
+    write(folder, "gone.png,owl|gull", "p01.png,gull")
     code, text = run(folder, labels, test)
     assert code == 1
     assert "error Missing image files (1)" in text
@@ -266,9 +269,69 @@ def test_an_unreadable_table_is_a_finding(folder):
     code, text = run(folder, folder.parent / "labels.csv", folder.parent / "none.csv", as_json=True)
     facts = json.loads(text)
     assert code == 2
-    assert [finding["kind"] for finding in facts["findings"]] == ["table", "table", "empty_file"]
+    assert [finding["kind"] for finding in facts["findings"]][:3] == ["table", "table", "empty_file"]
     assert "line 2" in facts["findings"][0]["message"]
     assert "none.csv" in facts["findings"][1]["message"]
+
+
+def test_everything_is_reported_in_one_pass(folder):
+    rows = ["../p00.png,sea;sand", "https://example.com/a.jpg,sea", "gone.png,sea;dune", "p01.png,sand;dune,more"]
+    write(folder, *rows, "p02.png,sea;dune", "p03.png,sand", "P04.PNG,dune;sand", "lost.png,sea", "p02.png,sand;sea")
+    code, text = run(folder, folder.parent / "labels.csv", None)
+    assert code == 2
+    lines = " ".join(text.split())
+    for words in (
+        "labels.csv line 2 names '../p00.png', which is outside the image folder",
+        "line 3 names the web address 'https://example.com/a.jpg', which is not supported; download the images first",
+        "line 5 has 3 cells, but the header has 2",
+        "Tags in",
+        "are separated by ';' (in 4 of the first 6 cells)",
+        "Missing image files (2)",
+        "gone.png (labels row 1)",
+        "P04.PNG is p04.png",
+        "listed in",
+        "p02.png (lines 6 and 10)",
+        "Not ready to train",
+    ):
+        assert words in lines, words
+
+
+def test_conflicting_rows_of_a_wide_table(folder):
+    write(folder, "p00.png,1,0", "p01.png,0,1", "p00.png,1,1", "p02.png,yes,maybe", header="file,sea,sand")
+    code, text = run(folder, folder.parent / "labels.csv", None)
+    assert code == 2
+    assert "line 4 repeats" in text
+    assert "of line 2 with other labels of sand; give each image one line" in text
+    assert "column 'sand' holds 'maybe'" in text
+
+
+def test_what_train_refuses_is_an_error(folder):
+    """Tables from which nothing can be learned: training raises for the same ones."""
+    write(folder, *(f"p{k:02}.png,sea" for k in range(6)))
+    finding, _ = one(check(folder, test=None), "nothing_to_learn")
+    assert (finding.level, "No label says that a tag is absent" in finding.message) == ("error", True)
+    write(folder, *(f"p{k:02}.png,0" for k in range(6)), header="file,sea")
+    finding, _ = one(check(folder, test=None), "nothing_to_learn")
+    assert (finding.level, "No labeled image has any tag" in finding.message) == ("error", True)
+
+
+def test_no_tag_of_the_test_labels_is_known(folder):
+    write(folder, "p12.png,owl", "p13.png,gull", name="test.csv")
+    assert one(check(folder), "unknown_tags")[0].level == "error"
+
+
+def test_many_rows_without_a_tag(folder):
+    labels = folder.parent / write(
+        folder, *(f"p{k:02}.png,{'sea|sand' if k < 6 else ''}" for k in range(14)), "p15.png,sea"
+    )
+    code, text = run(folder, labels, None)
+    assert code == 2
+    assert "8 of 15 images (53 %) have no tag" in text
+    out = io.StringIO()
+    console = Console(file=out, width=200)
+    options = GivenOptions(blank="unlabeled")
+    assert run_check(folder, labels, None, console=console, table_options=options) == 0
+    assert "40 images: 7 labeled, 33 unlabeled" in out.getvalue()
 
 
 def test_a_missing_table_raises(folder):

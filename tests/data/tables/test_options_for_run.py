@@ -21,7 +21,8 @@ def test_column_options_of_the_run_apply_to_existing_columns(tmp_path, kind):
     assert options_for_run(file, OWN, {}) == OWN | {"ignore": ["note"]}
     assert options_for_run(file, OWN | {"ignore": "all"}, {})["ignore"] == "all"
     assert options_for_run(file, OWN | {"ignore": "note"}, {})["ignore"] == ["note"]
-    assert options_for_run(file, {}, {}) == {"delimiter": "|"}
+    assert options_for_run(file, {}, {}) == {}
+    assert options_for_run(file, {"blank": "unlabeled"}, {}) == {"blank": "unlabeled"}
     silent: dict[str, Any] = {"image_column": None, "tags_column": None, "ignore": [], "allow_outside": False}
     assert options_for_run(file, OWN, silent) == OWN | {"ignore": ["note"], "allow_outside": False}
     said = {"image_column": "x", "tags_column": "y", "ignore": ["z"], "delimiter": None}

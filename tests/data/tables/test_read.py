@@ -108,11 +108,16 @@ def test_aligned():
     np.testing.assert_array_equal(table.aligned(table.classes, "test.csv"), table.y)
     complete = LabelTable((Path("a"),), ("sea",), np.array([[1]], np.int8), unlisted=0)
     assert complete.aligned(("gull", "sea"), "test.csv").tolist() == [[0, 1]]  # a list of tags without a gull
+    assert table.aligned(("sea", "sands"), "test.csv").tolist() == [[1, -1], [-1, -1]]  # sand is left out
+    assert table.foreign(("sea", "sands")) == {"sand": 1}
     with pytest.raises(
         TagspreadError,
-        match=r"test\.csv has the tag 'sand', which is not in the training labels\. Did you mean 'sands'\?",
+        match=r"test\.csv has none of the tags of the training labels \(but 'sea', 'sand'\); give labels of the same "
+        r"tags\. Did you mean 'seas'\?",
     ):
-        table.aligned(("sea", "sands"), "test.csv")
+        table.aligned(("seas", "gull"), "test.csv")
+    unknown = LabelTable((Path("a"), Path("b")), ("sea",), np.array([[1], [-1]], np.int8), unlisted=0)
+    assert unknown.aligned(("gull", "sea"), "test.csv").tolist() == [[0, 1], [-1, -1]]  # b has not been labeled
 
 
 def test_no_such_file(tmp_path):
@@ -126,6 +131,7 @@ def test_no_such_file(tmp_path):
     ("text", "words"),
     [
         ("", "is empty (0 bytes)"),
+        ('"file,tags\na.jpg,sea"\n', "begins with a quoted text that contains line breaks"),
         ("\n\n", "has no rows below its header"),
         ("file,tags\n\n", "has no rows below its header"),
         ("file\na.jpg\n", "has one column; write the image and its tags into columns separated by commas"),
@@ -136,7 +142,7 @@ def test_no_such_file(tmp_path):
             "image,tags\na.jpg,\"['sea', 'sand']\"\n",
             "line 2 holds the Python list \"['sea', 'sand']\"; write tags with a",
         ),
-        ("file,sea\na.jpg,1\n\nb.jpg,yes\n", "line 4, column 'sea' holds 'yes'; write 1, 0 or nothing"),
+        ("file,sea\na.jpg,1\n\nb.jpg,maybe\n", "line 4, column 'sea' holds 'maybe'; write 1, 0 or nothing"),
         ("file,sea,sand\na.jpg,1,2\n", "line 2, column 'sand' holds '2'"),
         (
             "file,keywords\na.jpg,sea|sand\n",
@@ -251,13 +257,12 @@ def test_other_suffixes(tmp_path):
 @pytest.mark.parametrize(
     ("cells", "other"),
     [
-        (["a;b", "b;c", "a"], ";"),
         (["a,b"], ","),
+        (["tench, Tinca tinca", "goldfish, Carassius auratus"], ","),  # names with a comma
         (["sea sand", "sea gull", "sand gull", "gull sea"], " "),
-        (["b", "a", "a", "a; b", "a"], ";"),  # few lists, but their tags occur alone in other cells
     ],
 )
-def test_another_delimiter(read, cells, other):
+def test_a_delimiter_in_doubt(read, cells, other):
     text = "file,tags\n" + "".join(f'{k}.jpg,"{cell}"\n' for k, cell in enumerate(cells))
     lists = [cell for cell in cells if other in cell]
     words = f"{len(lists)} of the first {len(cells)} contain '{other}', such as '{lists[0]}'"
@@ -265,6 +270,34 @@ def test_another_delimiter(read, cells, other):
         read(text)
     assert all(other not in name for name in read(text, delimiter=other).classes)
     assert read(text, delimiter=None).classes == tuple(sorted(set(cells)))
+
+
+@pytest.mark.parametrize(
+    ("cells", "other"),
+    [
+        (["a;b", "b;c", "a"], ";"),
+        (["a;b", "c;d", "e"], ";"),  # no tag occurs twice, but hardly any name contains a semicolon
+        (["a,b", "b, c", "a"], ","),
+        (["b", "a", "a", "a; b", "a"], ";"),  # few lists, but their tags occur alone in other cells
+    ],
+)
+def test_a_delimiter_without_doubt(read, cells, other):
+    table = read("file,tags\n" + "".join(f'{k}.jpg,"{cell}"\n' for k, cell in enumerate(cells)))
+    tags = [{part.strip() for part in cell.split(other)} for cell in cells]
+    assert table.classes == tuple(sorted(set().union(*tags)))
+    assert [{c for c, there in zip(table.classes, row, strict=True) if there} for row in table.y] == tags
+    (note,) = table.notes
+    joined = sum(other in cell for cell in cells)
+    assert f"labels.csv are separated by '{other}' (in {joined} of the first {len(cells)} cells)" in str(note)
+    assert table.delimiter == other
+
+
+def test_a_delimiter_that_changes_within_a_table(read):
+    text = "file,tags\n" + "".join(f"{k}.jpg,a;b\n{k}x.jpg,a\n" for k in range(500))
+    assert read(text + "y.jpg,b;c\n").classes == ("a", "b", "c")
+    with pytest.raises(TagspreadError, match=r"line 1002 holds 'b[|]c', but the tags above are separated by ';'"):
+        read(text + "y.jpg,b|c\n")
+    assert read(text + "y.jpg,b|c\n", delimiter=";").classes == ("a", "b", "b|c")
 
 
 def test_tags_of_two_words(read):

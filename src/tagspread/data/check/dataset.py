@@ -11,11 +11,11 @@ from rich.console import Console
 from tagspread.aliases import Progress
 from tagspread.data.check.images import Inventory, check_copies, check_files, check_listing, take_inventory
 from tagspread.data.check.labels import check_labels, class_facts
-from tagspread.data.check.report import CheckReport, Finding, render
+from tagspread.data.check.report import LABELS, TEST, CheckReport, Finding, Place, render
 from tagspread.data.check.sample import check_sample
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.options import GivenOptions
-from tagspread.data.tables.read import read_table
+from tagspread.data.tables.read import read_with_errors, shares_delimiter
 from tagspread.errors import TagspreadError
 from tagspread.progress import Output, Watcher
 
@@ -42,7 +42,7 @@ def check_dataset(
         The findings, the class frequencies and the image counts; ``report.ok`` tells whether training can start.
     """
     inventory = take_inventory(Path(images), labels, test, progress)
-    findings = [*check_files(inventory), *check_listing(inventory.listing)]
+    findings = [*check_files(inventory), *check_listing(inventory.listing), *_check_reading(labels, test)]
     if labels is None:
         return CheckReport(tuple(findings), (), inventory.counts)
     facts = class_facts(labels, len(inventory.unlabeled))
@@ -63,21 +63,23 @@ def run_check(
 ) -> int:
     """Check a folder of images and its label tables, print the report, and return the exit code.
 
-    The exit code is 0 if training can start, 1 if there are errors, and 2 if a table cannot be read. An unreadable
-    table is one of the findings; the images are still checked, but nothing that depends on the labels.
+    The exit code is 0 if training can start, 1 if there are errors, and 2 if a table or some of its rows cannot be
+    read. These are findings like others: everything that can be read is still checked.
     """
     console, options = console or Output(), (table_options or GivenOptions()).to_dict()
     unreadable: list[Finding] = []
-    tables: list[LabelTable | None] = []
-    for file in (labels_file, test_file):
-        if file is not None and not Path(file).exists():  # a mistyped path is no problem of the data
+    tables: list[LabelTable | None] = [None, None]
+    for place, file in enumerate((labels_file, test_file)):
+        if file is None:
+            continue
+        if not Path(file).exists():  # a mistyped path is no problem of the data
             raise TagspreadError(f"there is no file {file}.")
-        try:
-            tables.append(None if file is None else read_table(file, images, **options))
-        except TagspreadError as error:
-            unreadable.append(Finding("error", "table", error.on_command_line))
-            tables.append(None)
-    labels, test = (None, None) if unreadable else tables
+        table, errors = read_with_errors(file, images, **options)
+        if table is not None and tables[0] is not None and shares_delimiter(table, tables[0], options):
+            table, errors = read_with_errors(file, images, **options | {"delimiter": tables[0].delimiter})
+        tables[place] = table
+        unreadable += [Finding("error", "table", error.on_command_line) for error in errors]
+    labels, test = tables
     watcher = Watcher(quiet=as_json, console=console)
     try:
         report = check_dataset(images, labels, test, progress=watcher.decoding)
@@ -89,6 +91,14 @@ def run_check(
     else:
         render(report, console)
     return 2 if unreadable else 0 if report.ok else 1
+
+
+def _check_reading(labels: LabelTable | None, test: LabelTable | None) -> Iterator[Finding]:
+    """Yield what reading the tables decided and found."""
+    for name, table in ((LABELS, labels), (TEST, test)):
+        for note in () if table is None else table.notes:
+            places = tuple(Place(remark=place, table=name) for place in note.places)
+            yield Finding(note.level, note.kind, f"{note.text[:1].upper()}{note.text[1:]}.", places)
 
 
 def _check_unlabeled(inventory: Inventory) -> Iterator[Finding]:

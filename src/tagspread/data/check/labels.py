@@ -51,6 +51,15 @@ def check_labels(
         yield Finding("error", "no_labels", "No label is known; set at least some tags to 1 or 0.")
     else:
         yield from _check_counts(facts)
+        if not any(fact.positives for fact in facts):
+            message = "No labeled image has any tag, so there is nothing to learn; label images that have tags."
+            yield Finding("error", "nothing_to_learn", message)
+        elif all(fact.positives == fact.known for fact in facts):
+            message = (
+                "No label says that a tag is absent, so there is nothing to learn; label images that lack some of the "
+                "tags. If blank cells mean absent, write 0 there or give --blank."
+            )
+            yield Finding("error", "nothing_to_learn", message)
     yield from _check_names(dict(zip(labels.classes, (labels.y == 1).sum(0).tolist(), strict=True)))
     yield from _check_rows(labels, LABELS, show)
     if test is not None:
@@ -174,10 +183,11 @@ def _check_test(labels: LabelTable, test: LabelTable) -> Iterator[Finding]:
         for name in test.classes
         if name not in labels.classes
     ]
-    advice = "rename or remove them."
-    yield from finding_at(
-        "error", "unknown_tags", "Tags of the test labels that the labels do not have", advice, foreign
-    )
+    level, advice = "warning", "they are left out of the metrics; rename them if they are misspelled."
+    if foreign and len(foreign) == len(test.classes):
+        level, advice = "error", "no other tag is left to measure; give test labels of the same tags."
+    what = "Tags of the test labels that the labels do not have"
+    yield from finding_at(level, "unknown_tags", what, advice, foreign)
     absent = [Place(tag=name) for name in labels.classes if not positives.get(name)]
     advice = "the test cannot measure their accuracy."
     yield from finding_at("warning", "not_in_test", "Tags on no test image", advice, absent)

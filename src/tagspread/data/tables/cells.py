@@ -1,4 +1,7 @@
-"""Cells of a label table: the texts for 1, 0 and unknown, and conversion of any value to CSV text."""
+"""Cells of a label table: the texts for 1, 0 and unknown, and conversion of any value to CSV text.
+
+Besides 1, 0, true and false, the words and marks that people write are read: yes and no, ja and nein, x, ✓ and ✗.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,17 @@ import numpy as np
 
 VALUES = {"1": 1, "0": 0, "": -1, "-1": -1, "1.0": 1, "0.0": 0, "-1.0": -1}
 VALUES |= {"True": 1, "TRUE": 1, "true": 1, "False": 0, "FALSE": 0, "false": 0}
+MARKS = frozenset(  # people who write these often leave the cells of absent tags blank
+    spelled
+    for word in ("x", "yes", "y", "ja", "j", "\u2713", "\u2714", "\u2714\ufe0f", "\u2611")
+    for spelled in (word, word.capitalize(), word.upper())
+)
+NO = frozenset(
+    spelled
+    for word in ("no", "n", "nein", "\u2717", "\u2718", "\u2610")
+    for spelled in (word, word.capitalize(), word.upper())
+)
+VALUES |= dict.fromkeys(MARKS, 1) | dict.fromkeys(NO, 0)
 
 
 def text(cell: Any) -> str:

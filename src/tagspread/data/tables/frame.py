@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tagspread.data.tables.cells import text, text_or_list
 from tagspread.data.tables.image_names import Source
 from tagspread.data.tables.layouts import SAMPLE, Columns, Labels, collect_labels, find_columns
+from tagspread.data.tables.notes import RowErrors
 from tagspread.data.tables.options import TableOptions
 from tagspread.errors import TagspreadError
 from tagspread.wording import counted
@@ -41,7 +42,9 @@ def read_parquet(file: Path) -> pd.DataFrame:
     return frame
 
 
-def labels_of_frame(frame: pd.DataFrame, source: Source, folder: Path, options: TableOptions) -> Labels:
+def labels_of_frame(
+    frame: pd.DataFrame, source: Source, folder: Path, options: TableOptions, errors: RowErrors
+) -> Labels:
     """Return the labels of a data frame; tags may be lists or text, and missing values count as blank cells."""
     if not len(frame):
         raise TagspreadError(f"{source.name} has no rows.")
@@ -54,7 +57,7 @@ def labels_of_frame(frame: pd.DataFrame, source: Source, folder: Path, options: 
         )
     sample = [[text(cell) for cell in row] for row in frame.head(SAMPLE).itertuples(index=False, name=None)]
     columns = find_columns(header, sample, options, source.name)
-    return collect_labels(_rows(frame, columns), source, header, columns, options, folder)
+    return collect_labels(_rows(frame, columns), source, header, columns, options, folder, errors)
 
 
 def _rows(frame: pd.DataFrame, columns: Columns) -> Iterator[tuple[int, str, str | Sequence[str]]]:

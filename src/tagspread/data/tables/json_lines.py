@@ -11,11 +11,12 @@ from tagspread.data.tables.cells import json_flaw, text, text_or_list
 from tagspread.data.tables.image_names import Source
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.layouts import SAMPLE, collect_labels, find_columns
+from tagspread.data.tables.notes import RowErrors
 from tagspread.data.tables.options import TableOptions
 from tagspread.errors import TagspreadError
 
 
-def read_json_lines(file: Path, folder: Path, options: TableOptions) -> LabelTable:
+def read_json_lines(file: Path, folder: Path, options: TableOptions, errors: RowErrors) -> LabelTable:
     """Read a JSON lines file: its keys are the columns, and tags may be a list or text."""
     entries = list(_entries(file))
     if not entries:
@@ -26,13 +27,17 @@ def read_json_lines(file: Path, folder: Path, options: TableOptions) -> LabelTab
 
     def rows() -> Iterator[tuple[int, str, str | list[str]]]:
         for number, entry in entries:
-            if columns.tags is None:
-                cells: str | list[str] = [text(entry.get(header[k])) for k in columns.classes]
-            else:
-                cells = _tags(entry.get(header[columns.tags]), source, number)
+            try:
+                if columns.tags is None:
+                    cells: str | list[str] = [text(entry.get(header[k])) for k in columns.classes]
+                else:
+                    cells = _tags(entry.get(header[columns.tags]), source, number)
+            except TagspreadError as error:
+                errors.add(error)
+                continue
             yield number, text(entry.get(header[columns.image])), cells
 
-    return LabelTable(*collect_labels(rows(), source, header, columns, options, folder))
+    return LabelTable(*collect_labels(rows(), source, header, columns, options, folder, errors))
 
 
 def keys_of(file: Path) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,11 @@ from tagspread.data.images.paths import Paths
 from tagspread.data.tables.frame import import_pandas, labels_of_frame
 from tagspread.data.tables.image_names import Source
 from tagspread.data.tables.layouts import TAG_COLUMNS
-from tagspread.data.tables.options import TableOptions
+from tagspread.data.tables.notes import NAMED, Note, RowErrors
+from tagspread.data.tables.options import AUTO, TableOptions
 from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.files import atomic_text
+from tagspread.wording import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,12 +35,16 @@ class LabelTable:
         classes: name of the class of each column.
         y: images x classes, int8.
         unlisted: label of classes without a column: -1 (unknown), or 0 (absent) if each row lists all its tags.
+        notes: what reading the table decided or found.
+        delimiter: the delimiter that was found between tags, if it is not the usual one.
     """
 
     paths: Sequence[Path]
     classes: tuple[str, ...]
     y: np.ndarray
     unlisted: int = -1
+    notes: tuple[Note, ...] = ()
+    delimiter: str | None = None
 
     def __post_init__(self) -> None:
         """Check all fields; convert lists to tuples and the matrix to int8."""
@@ -92,13 +98,32 @@ class LabelTable:
         return np.asarray((self.y >= 0).any(axis=1))
 
     def aligned(self, classes: tuple[str, ...], source: str) -> np.ndarray:
-        """Return the label matrix with the given classes as columns; ``source`` names this table in messages."""
-        if foreign := [name for name in self.classes if name not in classes]:
-            close = did_you_mean(foreign[0], classes)
-            raise TagspreadError(f"{source} has the tag {foreign[0]!r}, which is not in the training labels.{close}")
+        """Return the label matrix with the given classes as columns; raise if this table has none of them.
+
+        Tags of this table that are not among the classes are left out; :meth:`foreign` names them.
+
+        Args:
+            classes: names of the columns, such as those of the training labels.
+            source: name of this table, for messages.
+        """
+        column_of = {name: k for k, name in enumerate(classes)}
+        shared = [k for k, name in enumerate(self.classes) if name in column_of]
+        if self.classes and not shared:
+            name = self.classes[0]
+            raise TagspreadError(
+                f"{source} has none of the tags of the training labels (but {_some(self.classes)}); give labels of the "
+                f"same tags.{did_you_mean(name, classes)}"
+            )
         y = np.full((len(self.y), len(classes)), self.unlisted, dtype=np.int8)
-        y[:, [classes.index(name) for name in self.classes]] = self.y
+        y[:, [column_of[self.classes[k]] for k in shared]] = self.y[:, shared]
+        if self.unlisted >= 0:
+            y[~self.labeled] = -1  # a row that nobody has labeled does not say either which tags are absent
         return y
+
+    def foreign(self, classes: Iterable[str]) -> dict[str, int]:
+        """Return the tags that are not among the given classes, with their numbers of images."""
+        known = set(classes)
+        return {name: int((self.y[:, k] == 1).sum()) for k, name in enumerate(self.classes) if name not in known}
 
     def select(self, rows: Sequence[int] | np.ndarray) -> LabelTable:
         """Return some rows in the given order: row numbers, or a boolean mask with one value per row."""
@@ -117,7 +142,7 @@ class LabelTable:
         chosen = (
             self.paths.take(wanted) if isinstance(self.paths, Paths) else tuple(self.paths[k] for k in wanted.tolist())
         )
-        return LabelTable(chosen, self.classes, self.y[wanted], self.unlisted)
+        return replace(self, paths=chosen, y=self.y[wanted])
 
     def merge(self, other: LabelTable) -> LabelTable:
         """Return the rows and classes of both tables; an image in both gets one row with the known labels of either.
@@ -192,10 +217,11 @@ class LabelTable:
         *,
         tags_column: str | None = None,
         images: str | Path | None = None,
-        delimiter: str | None = "|",
+        delimiter: str | None = AUTO,
         layout: str = "auto",
         ignore: str | Iterable[str] = (),
         allow_outside: bool = False,
+        blank: str | None = None,
     ) -> LabelTable:
         """Convert a data frame, in the long or wide layout of ``read_table``; tags may be lists or text.
 
@@ -205,14 +231,38 @@ class LabelTable:
             image_column: name of the image column.
             tags_column: name of the column with lists of tags.
             images: the folder that paths are relative to and must stay in; without it, paths are not changed.
-            delimiter: text between tags.
+            delimiter: text between tags; ``"auto"`` finds it.
             layout: ``"long"``, ``"wide"`` or ``"auto"``.
             ignore: columns without labels, or ``"all"`` for all of them.
             allow_outside: accept paths outside ``images``.
+            blank: what rows without a tag mean, ``"unlabeled"`` or ``"negative"``; see ``read_table``.
         """
         outside = allow_outside or images is None
-        options = TableOptions(delimiter, image_column, tags_column, layout, ignore, outside)
-        return cls(*labels_of_frame(frame, Source("frame", "row"), Path(images or ""), options))
+        options = TableOptions(delimiter, image_column, tags_column, layout, ignore, outside, blank)
+        return cls(*labels_of_frame(frame, Source("frame", "row"), Path(images or ""), options, RowErrors()))
+
+
+def foreign_in_words(table: LabelTable, classes: Sequence[str], source: str) -> str | None:
+    """Say which tags of a table are left out of the metrics, because the training labels do not have them.
+
+    >>> table = LabelTable([Path("a.jpg")], ("Sea", "sand"), np.array([[1, 0]]))
+    >>> foreign_in_words(table, ("sea", "sand"), "test.csv")
+    "the training labels do not have 1 tag of test.csv, which is left out: 'Sea' (1 image). Did you mean 'sea'?"
+    """
+    if not (foreign := table.foreign(classes)):
+        return None
+    named = [f"{name!r} ({counted(count, 'image')})" for name, count in list(foreign.items())[:NAMED]]
+    more = f" and {len(foreign) - NAMED:,} more" if len(foreign) > NAMED else ""
+    are = "is" if len(foreign) == 1 else "are"
+    hint = did_you_mean(next(iter(foreign)), classes) if len(foreign) == 1 else ""
+    return (
+        f"the training labels do not have {counted(len(foreign), 'tag')} of {source}, which {are} left out: "
+        f"{', '.join(named)}{more}" + (f".{hint}" if hint else "")
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:NAMED])) + (" and others" if len(names) > NAMED else "")
 
 
 def written_name(path: Path, images: str | Path | None) -> str:

@@ -11,17 +11,24 @@ from typing import NamedTuple
 import numpy as np
 
 from tagspread.data.images.paths import Paths, PathsWriter
-from tagspread.data.tables.cells import VALUES
+from tagspread.data.tables.cells import MARKS, NO, VALUES
+from tagspread.data.tables.delimiters import USUAL, detect_delimiter, suspected_delimiter
 from tagspread.data.tables.image_names import NameRule, Source, looks_like_image
-from tagspread.data.tables.options import TableOptions
+from tagspread.data.tables.notes import MOST_ERRORS, Note, RowErrors
+from tagspread.data.tables.options import AUTO, TableOptions
 from tagspread.errors import Blank, Both, TagspreadError, did_you_mean
+from tagspread.wording import counted
 
 SAMPLE = 200  # rows from which the columns are recognized
 TAG_COLUMNS = ("tags", "labels", "tag", "label")  # names of columns that hold lists of tags
 COLUMN_OPTIONS = {"tags_column": Blank("NAME"), "image_column": Blank("NAME")}  # for messages that name them
 PYTHON_LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
+MARK, WRITTEN_UNKNOWN = 2, 254  # bytes of a mark such as x, and of -1, until the whole table is known
 BYTES = {cell: value % 256 for cell, value in VALUES.items()}  # -1 as an int8 is 255 as a byte
-DELIMITERS = ("|", ";", ",", " ")
+BYTES |= dict.fromkeys(MARKS, MARK) | {"-1": WRITTEN_UNKNOWN, "-1.0": WRITTEN_UNKNOWN}
+AS_LABELS = bytes({MARK: 1, WRITTEN_UNKNOWN: 255}.get(byte, byte) for byte in range(256))
+DELIMITER_SAMPLE = 1000  # cells from which the delimiter is found
+FEW_BLANK, SMALL_SHARE = 5, 0.1  # with more rows without a tag, what they mean must be said
 MOST_TAGS = 65_536  # a column of sentences would give a class per row
 MOST_CELLS = 2**28  # bytes of the label matrix; a larger table must have RARE images per tag
 RARE = 4
@@ -121,9 +128,11 @@ def _tags_column(
         return candidates[0]
     if not named:
         return None
-    cells = [row[named[0]].strip() for row in sample if len(row) == len(header)]
-    if len(rest) > 1 and not options.ignores_others and all(cell in VALUES for cell in cells):
-        return None  # a wide table with a tag that is called "label"
+    rows = [row for row in sample if len(row) == len(header)]
+    if len(rest) > 1 and not options.ignores_others and all(row[named[0]].strip() in VALUES for row in rows):
+        has_marks = any(row[named[0]].strip() in MARKS | NO for row in rows)  # or tags of one letter
+        if not has_marks or all(row[k].strip() in VALUES for row in rows for k in rest):
+            return None  # a wide table with a tag that is called "label"
     return named[0]
 
 
@@ -134,6 +143,8 @@ class Labels(NamedTuple):
     classes: tuple[str, ...]
     y: np.ndarray
     unlisted: int
+    notes: tuple[Note, ...] = ()
+    delimiter: str | None = None
 
 
 def collect_labels(
@@ -143,6 +154,7 @@ def collect_labels(
     columns: Columns,
     options: TableOptions,
     folder: Path,
+    errors: RowErrors,
 ) -> Labels:
     """Collect the labels of all rows of a CSV file, a JSON lines file or a data frame.
 
@@ -154,20 +166,58 @@ def collect_labels(
         columns: the columns of the image and of the labels.
         options: how to read them.
         folder: the folder that image paths are relative to.
+        errors: receives the errors of rows.
     """
     image_name = NameRule(folder, source, options.allow_outside)
-    if columns.tags is None:
-        wide = WideRows(source, [header[k] for k in columns.classes], drop_others=options.ignores_others)
-        for number, image, cells in rows:
-            wide.add(image_name(image, number), cells, number)
-        return wide.labels(folder)
-    long = LongRows(source, options.delimiter)
-    for number, image, tags in rows:
-        if isinstance(tags, str):
-            long.add_cell(image_name(image, number), tags, number)
-        else:
-            long.add(image_name(image, number), tags, number)
-    return long.labels(folder)
+    names = [header[k] for k in columns.classes]
+    collected: LongRows | WideRows = WideRows(source, names, options, errors)
+    if columns.tags is not None:
+        collected = LongRows(source, options, errors)
+    for number, image, cells in rows:
+        try:
+            name = image_name(image, number)
+        except TagspreadError as error:
+            errors.add(error)
+            continue
+        collected.add(name, cells, number)
+    return collected.labels(folder)
+
+
+def blank_meaning(source: str, blank: int, images: int, options: TableOptions, errors: RowErrors) -> str:
+    """Return what rows without a tag mean; raise if it must be said: both readings are plausible.
+
+    Args:
+        source: the table, for messages.
+        blank: number of images without a tag.
+        images: number of all images.
+        options: options of the caller.
+        errors: receives the error.
+    """
+    if options.blank is not None:
+        return options.blank
+    if blank < FEW_BLANK or blank < SMALL_SHARE * images:
+        return "negative"
+    errors.add(
+        TagspreadError(
+            f"{source}: {blank:,} of {counted(images, 'image')} ({100 * blank / images:.0f} %) "
+            f"{'has' if blank == 1 else 'have'} no tag, which may mean two things. If nobody has tagged these "
+            f"{blank:,} yet, give @unlabeled: they join the unlabeled images. If somebody has, and none of the tags "
+            f"applies, give @negative: the model learns from them as images without any tag.",
+            unlabeled=Both("blank='unlabeled'", "--blank unlabeled"),
+            negative=Both("blank='negative'", "--blank negative"),
+        )
+    )
+    return "unlabeled"
+
+
+def _note_on_blank(source: str, blank: int, images: int, meaning: str, options: TableOptions) -> Note:
+    subject = f"{blank:,} of {counted(images, 'image')} in {source} {'has' if blank == 1 else 'have'} no tag"
+    if meaning == "unlabeled":
+        return Note("note", "blank_rows", f"{subject}, and {'counts' if blank == 1 else 'count'} as unlabeled")
+    text = f"{subject}, and {'counts as an image' if blank == 1 else 'count as images'} without any of the tags"
+    if options.blank is None:
+        text += "; if nobody has tagged them yet, give --blank unlabeled"
+    return Note("note" if options.blank else "warning", "blank_rows", text)
 
 
 def check_size(images: int, tags: int, source: str) -> None:
@@ -185,54 +235,109 @@ def check_size(images: int, tags: int, source: str) -> None:
 class LongRows:
     """Collects rows of one image and its tags; rows of the same image are merged."""
 
-    def __init__(self, source: Source, delimiter: str | None) -> None:
-        self._source, self._delimiter = source, delimiter
+    def __init__(self, source: Source, options: TableOptions, errors: RowErrors) -> None:
+        self._source, self._options, self._errors = source, options, errors
+        self._delimiter = options.delimiter  # AUTO until it is found
+        self._notes: list[Note] = []
+        self._waiting: list[tuple[str, str | Sequence[str], int]] = []  # rows that were added until then
+        self._cells_waiting = 0  # of them that are not blank
         self._paths, self._last = PathsWriter(), ""
         self._numbers: dict[str, int] = {}  # tag -> number, in order of appearance
-        self._tags, self._counts = array("H"), array("H")
+        self._tags, self._counts, self._lines = array("H"), array("H"), array("Q")
         self._sample: list[str] | None = []  # cells without the delimiter, until a cell contains it
+        self._has_lists = False  # whether any row has several tags
+        self._last_is_single = False
+        self._again: list[tuple[int, int]] = []  # record and number of rows of one tag that follow each other
 
-    def add_cell(self, name: str, cell: str, number: int) -> None:
-        """Add a row whose tags are joined in one cell."""
+    def add(self, name: str, tags: str | Sequence[str], number: int) -> None:
+        """Add a row: its tags, joined in one cell or as separate values."""
+        if self._delimiter != AUTO:
+            self._add(name, tags, number)
+            return
+        self._waiting.append((name, tags, number))
+        self._cells_waiting += bool(tags)
+        if self._cells_waiting == DELIMITER_SAMPLE or len(self._waiting) == 50 * DELIMITER_SAMPLE:
+            self._find_delimiter()
+
+    def _find_delimiter(self) -> None:
+        cells = [cell.strip() for _, cell, _ in self._waiting if isinstance(cell, str) and cell.strip()]
+        self._delimiter = detect_delimiter(cells) or USUAL
+        if self._delimiter != USUAL:
+            joined = sum(self._delimiter in cell for cell in cells)
+            self._notes.append(
+                Note(
+                    "note",
+                    "delimiter",
+                    f"tags in {self._source.name} are separated by {self._delimiter!r} (in {joined:,} of the first "
+                    f"{counted(len(cells), 'cell')}); to read them in another way, give --delimiter",
+                )
+            )
+        for row in self._waiting:
+            self._add(*row)
+        self._waiting = []
+
+    def _add(self, name: str, tags: str | Sequence[str], number: int) -> None:
+        if isinstance(tags, str):
+            try:
+                tags = self._split(tags, number)
+            except TagspreadError as error:
+                self._errors.add(error, kind="list")
+                return
+        self._add_tags(name, tags, number)
+
+    def _split(self, cell: str, number: int) -> Sequence[str]:
         if cell.startswith("[") and PYTHON_LIST.fullmatch(cell):
             raise TagspreadError(
                 f"{self._source.at(number)} holds the Python list {cell!r}; write tags with a delimiter between them, "
                 "such as sea|sand, or save lists in a Parquet file."
             )
         if self._delimiter is None:
-            self.add(name, (cell,), number)
-            return
+            return (cell,)
+        if self._options.delimiter == AUTO and self._delimiter != USUAL and USUAL in cell:
+            raise TagspreadError(
+                f"{self._source.at(number)} holds {cell!r}, but the tags above are separated by {self._delimiter!r}; "
+                "use the same delimiter everywhere, or name it with @delimiter.",
+                delimiter=self._delimiter,
+            )
         if self._sample is not None:
             if self._delimiter in cell:
                 self._sample = None
-            elif len(self._sample) < 1000 and cell.strip():
+            elif len(self._sample) < DELIMITER_SAMPLE and cell.strip():
                 self._sample.append(cell.strip())
-        self.add(name, cell.split(self._delimiter), number)
+        return cell.split(self._delimiter)
 
-    def add(self, name: str, tags: Iterable[str], number: int) -> None:
-        """Add a row whose tags are separate values."""
-        if name != self._last or not self._counts:  # with one line per tag, the lines of an image follow each other
-            self._begin(name)
-        for tag in tags:
-            if plain := tag.strip():
-                if self._counts[-1] == MOST_TAGS - 1:  # the counter is full; rows of one image are merged later
-                    self._begin(name)
-                tag_number = self._numbers.setdefault(plain, len(self._numbers))
-                if tag_number >= MOST_TAGS:
-                    raise TagspreadError(
-                        f"{self._source.at(number)}: more than {MOST_TAGS} different tags; check that the column "
-                        "holds tags, not sentences."
-                    )
-                self._tags.append(tag_number)
-                self._counts[-1] += 1
+    def _add_tags(self, name: str, tags: Sequence[str], number: int) -> None:
+        plain_tags = [plain for tag in tags if (plain := tag.strip())]
+        is_single = len(plain_tags) == 1
+        self._has_lists |= len(plain_tags) > 1
+        if is_single and self._last_is_single and name == self._last:
+            if len(self._again) < MOST_ERRORS:  # one row per tag: the rows of an image follow each other
+                self._again.append((len(self._counts) - 1, number))
+        else:
+            self._begin(name, number)
+        self._last_is_single = is_single
+        for plain in plain_tags:
+            if self._counts[-1] == MOST_TAGS - 1:  # the counter is full; rows of one image are merged later
+                self._begin(name, number)
+            tag_number = self._numbers.setdefault(plain, len(self._numbers))
+            if tag_number >= MOST_TAGS:
+                raise TagspreadError(
+                    f"{self._source.at(number)}: more than {MOST_TAGS} different tags; check that the column "
+                    "holds tags, not sentences."
+                )
+            self._tags.append(tag_number)
+            self._counts[-1] += 1
 
-    def _begin(self, name: str) -> None:
+    def _begin(self, name: str, number: int) -> None:
         self._paths.add(name)
         self._counts.append(0)
+        self._lines.append(number)
         self._last = name
 
     def labels(self, folder: Path) -> Labels:
         """Return the labels of all rows: classes sorted, tags that are not listed absent."""
+        if self._delimiter == AUTO:
+            self._find_delimiter()
         self._check_delimiter()
         if not self._numbers:
             raise TagspreadError(f"{self._source.name} holds no tags; give at least one image a tag.")
@@ -241,45 +346,71 @@ class LongRows:
         column[[self._numbers[name] for name in classes]] = np.arange(len(classes))
         first = self._paths.firsts()
         paths, row = self._paths.paths(folder), None
+        self._note_repeated(paths, first)
         if first is not None:
             new = first == np.arange(len(first))
             paths, row = paths.take(np.flatnonzero(new)), (np.cumsum(new) - 1)[first]
         check_size(len(paths), len(classes), self._source.name)
         y = np.zeros((len(paths), len(classes)), np.int8)
         counts, tags, done = np.frombuffer(self._counts, np.uint16), np.frombuffer(self._tags, np.uint16), 0
+        has_tag = np.zeros(len(paths), bool)
         for start in range(0, len(counts), CHUNK):  # in chunks: the indices of all positives need more memory than y
             chunk = counts[start : start + CHUNK]
             rows = np.repeat(np.arange(start, start + len(chunk)) if row is None else row[start : start + CHUNK], chunk)
             y[rows, column[tags[done : done + len(rows)]]] = 1
+            has_tag[rows] = True
             done += len(rows)
-        return Labels(paths, classes, y, unlisted=0)
+        if blank := int((~has_tag).sum()):
+            meaning = blank_meaning(self._source.name, blank, len(paths), self._options, self._errors)
+            self._notes.append(_note_on_blank(self._source.name, blank, len(paths), meaning, self._options))
+            if meaning == "unlabeled":
+                y[~has_tag] = -1
+        is_found = self._options.delimiter == AUTO and self._delimiter != USUAL
+        return Labels(paths, classes, y, 0, tuple(self._notes), self._delimiter if is_found else None)
+
+    def _note_repeated(self, paths: Paths, first: np.ndarray | None) -> None:
+        """Note the images whose rows list different tags, unless the table has one row per tag."""
+        if not self._has_lists:
+            return
+        pairs = list(self._again)
+        if first is not None:
+            counts, ends = np.frombuffer(self._counts, np.uint16), np.cumsum(self._counts, dtype=np.int64)
+            for later in np.flatnonzero(first != np.arange(len(first))).tolist():
+                earlier = int(first[later])
+                here, there = (set(self._tags[ends[row] - counts[row] : ends[row]]) for row in (later, earlier))
+                if here != there:
+                    pairs.append((earlier, self._lines[later]))
+        if pairs:
+            unit, images = self._source.unit, "image is" if len(pairs) == 1 else "images are"
+            places = [f"{paths.names[row]} ({unit}s {self._lines[row]} and {number})" for row, number in pairs]
+            text = (
+                f"{len(pairs):,} {images} listed in {self._source.name} again with other tags; the tags of all rows of "
+                "an image are merged"
+            )
+            self._notes.append(Note("warning", "different_rows", text, tuple(places)))
 
     def _check_delimiter(self) -> None:
         """Raise if tags seem to be joined by another delimiter: each combination would become a tag of its own."""
         sample = self._sample or ()
-        for other in DELIMITERS:
-            cells = [cell for cell in sample if other in cell]
-            alone = {cell for cell in sample if other not in cell}
-            of_tags = [cell for cell in cells if all(part.strip() in alone for part in cell.split(other))]
-            if 2 * len(cells) <= len(sample) and (other == " " or 2 * len(of_tags) <= len(cells)):
-                continue
-            parts = {part for cell in cells for part in cell.split(other)}
-            if other == " " and len(parts) >= len(set(cells)):
-                continue  # "traffic light", "teddy bear": words that occur in no other combination
-            raise TagspreadError(
+        if (other := suspected_delimiter(sample, self._delimiter)) is None:
+            return
+        cells = [cell for cell in sample if other in cell]
+        self._errors.add(
+            TagspreadError(
                 f"{self._source.name}: no cell of tags contains the delimiter {self._delimiter!r}, but {len(cells):,} "
                 f"of the first {len(sample):,} contain {other!r}, such as {cells[0]!r}; give @delimiter, or @nothing "
                 "if each cell is one tag.",
                 delimiter=other,
                 nothing=Both("delimiter=None", "--delimiter ''"),
             )
+        )
 
 
 class WideRows:
     """Collects rows of one image with one cell per tag."""
 
-    def __init__(self, source: Source, names: Sequence[str], drop_others: bool) -> None:
-        self._source, self._names, self._drop_others = source, tuple(names), drop_others
+    def __init__(self, source: Source, names: Sequence[str], options: TableOptions, errors: RowErrors) -> None:
+        self._source, self._names, self._options, self._errors = source, tuple(names), options, errors
         self._paths, self._numbers, self._y = PathsWriter(), array("Q"), bytearray()
         self._dropped: set[int] = set()
 
@@ -295,28 +426,26 @@ class WideRows:
     def _unusual(self, cells: Sequence[str], number: int) -> bytes:
         plain = [cell.strip() for cell in cells]
         wrong = [k for k, cell in enumerate(plain) if cell not in BYTES]
-        if self._drop_others:
+        if self._options.ignores_others:
             self._dropped.update(wrong)
         elif wrong:
             others = [self._names[k] for k in wrong]
-            raise TagspreadError(
-                f"{self._source.at(number)}, column {others[0]!r} holds {cells[wrong[0]]!r}; write 1, 0 or nothing "
-                "(unknown). If the column holds lists of tags, name it tags, labels, tag or label, or give "
-                "@tags_column. If it holds something else, omit it with @ignore.",
-                tags_column=Blank("NAME"),
-                ignore=others,
+            self._errors.add(
+                TagspreadError(
+                    f"{self._source.at(number)}, column {others[0]!r} holds {cells[wrong[0]]!r}; write 1, 0 or nothing "
+                    "(unknown). If the column holds lists of tags, name it tags, labels, tag or label, or give "
+                    "@tags_column. If it holds something else, omit it with @ignore.",
+                    tags_column=Blank("NAME"),
+                    ignore=others,
+                ),
+                kind=f"column {others[0]}",
             )
         return bytes(BYTES.get(cell, 255) for cell in plain)
 
     def labels(self, folder: Path) -> Labels:
         """Return the labels of all rows: classes in the order of the file."""
-        if (first := self._paths.firsts()) is not None:
-            again = int(np.flatnonzero(first != np.arange(len(first)))[0])
-            raise TagspreadError(
-                f"{self._source.at(self._numbers[again])} repeats {self._paths.paths(folder)[again]} of "
-                f"{self._source.unit} {self._numbers[int(first[again])]}; give each image one {self._source.unit}."
-            )
-        y = np.frombuffer(self._y, np.int8).reshape(len(self._paths), len(self._names))
+        first, paths = self._paths.firsts(), self._paths.paths(folder)
+        raw = np.frombuffer(self._y, np.uint8).reshape(len(self._numbers), len(self._names))
         kept = [k for k in range(len(self._names)) if k not in self._dropped]
         if not kept:
             raise TagspreadError(
@@ -324,5 +453,66 @@ class WideRows:
                 "column with lists of tags with @tags_column.",
                 tags_column=Blank("NAME"),
             )
-        y = y if len(kept) == len(self._names) else y[:, kept]
-        return Labels(self._paths.paths(folder), tuple(self._names[k] for k in kept), y, unlisted=-1)
+        if first is not None:
+            self._report_repeated(paths, first, raw[:, kept], [self._names[k] for k in kept])
+            new = np.flatnonzero(first == np.arange(len(first)))
+            paths, raw = paths.take(new), raw[new]
+        cells = self._y if len(kept) == len(self._names) and first is None else bytearray(raw[:, kept].tobytes())
+        plain = cells.translate(AS_LABELS) if MARK in cells or WRITTEN_UNKNOWN in cells else cells
+        y = np.frombuffer(plain, np.int8).reshape(len(raw), len(kept))
+        y, notes = self._fill_blanks(cells, y)
+        return Labels(paths, tuple(self._names[k] for k in kept), y, unlisted=-1, notes=notes)
+
+    def _report_repeated(self, paths: Paths, first: np.ndarray, raw: np.ndarray, names: Sequence[str]) -> None:
+        for again in np.flatnonzero(first != np.arange(len(first))).tolist():
+            earlier, unit = int(first[again]), self._source.unit
+            other = [names[k] for k in np.flatnonzero(raw[again] != raw[earlier]).tolist()]
+            labels = f" with other labels of {', '.join(other[:3])}{' ...' if len(other) > 3 else ''}" if other else ""
+            self._errors.add(
+                TagspreadError(
+                    f"{self._source.at(self._numbers[again])} repeats {paths[again]} of {unit} "
+                    f"{self._numbers[earlier]}{labels}; give each image one {unit}."
+                )
+            )
+
+    def _fill_blanks(self, cells: bytearray, y: np.ndarray) -> tuple[np.ndarray, tuple[Note, ...]]:
+        """Interpret blank cells and blank rows of a table that never says that a tag is absent."""
+        name = self._source.name
+        if lists_positives(cells, self._options):
+            y = y.copy()
+            blank = ~(y == 1).any(axis=1)
+            y[~blank] = np.maximum(y[~blank], 0)
+            text = f"no cell of {name} says that a tag is absent, so a blank cell beside a marked one counts as absent"
+            notes = [Note("note", "marks", text)]
+            if count := int(blank.sum()):
+                meaning = blank_meaning(name, count, len(y), self._options, self._errors)
+                notes.append(_note_on_blank(name, count, len(y), meaning, self._options))
+                y[blank] = -1 if meaning == "unlabeled" else 0
+            return y, tuple(notes)
+        if self._options.blank == "negative" and (blank := (y < 0).all(axis=1)).any():
+            y = y.copy()
+            y[blank] = 0
+            return y, (_note_on_blank(name, int(blank.sum()), len(y), "negative", self._options),)
+        if 1 in cells and 255 in cells and 0 not in cells and WRITTEN_UNKNOWN not in cells:
+            text = (
+                f"no cell of {name} says that a tag is absent, and blank cells are unknown, so no tag can be learned "
+                "from it; if a blank cell means absent, give --blank: it then only says what rows without a tag mean"
+            )
+            return y, (Note("warning", "no_negatives", text),)
+        return y, ()
+
+
+def lists_positives(cells: bytes | bytearray, options: TableOptions) -> bool:
+    """Return whether a wide table only marks the tags that are present, as a list of tags does.
+
+    Blank cells of 1 and 0 are unknown. A table of marks such as x has no mark for an absent tag; neither may a table of
+    1 and blanks, if the user says what blank rows mean.
+
+    Args:
+        cells: all cells, as the bytes of ``BYTES``.
+        options: options of the caller.
+    """
+    has_blank, says_absent = 255 in cells, 0 in cells or WRITTEN_UNKNOWN in cells
+    if not has_blank or says_absent:
+        return False
+    return MARK in cells or (options.blank is not None and 1 in cells)

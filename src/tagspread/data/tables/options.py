@@ -13,6 +13,8 @@ from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError, check_choice, did_you_mean
 
 LAYOUTS = ("auto", "long", "wide")
+AUTO = "auto"  # the delimiter is found in the cells
+BLANK = ("unlabeled", "negative")  # what a row without a tag means
 
 
 @dataclass(frozen=True)
@@ -23,15 +25,18 @@ class TableOptions:
     ('width',)
     """
 
-    delimiter: str | None = "|"
+    delimiter: str | None = AUTO
     image_column: str | None = None
     tags_column: str | None = None
     layout: str = "auto"
     ignore: str | Iterable[str] = ()
     allow_outside: bool = False
+    blank: str | None = None
 
     def __post_init__(self) -> None:
         check_choice("layout", self.layout, LAYOUTS)
+        if self.blank is not None:
+            check_choice("blank", self.blank, BLANK)
         if self.tags_column is not None and self.layout == "wide":
             raise TagspreadError(
                 f"tags_column is {self.tags_column!r}, but layout is 'wide', which has no such column; omit one of "
@@ -68,6 +73,7 @@ class GivenOptions:
         layout: ``"long"``, ``"wide"`` or ``"auto"``.
         ignore: columns without labels, or ``"all"`` for all of them.
         allow_outside: whether images may be outside the image folder.
+        blank: what a row without a tag means: ``"unlabeled"`` or ``"negative"``.
 
     >>> GivenOptions(delimiter="", ignore=("note",)).to_dict()
     {'delimiter': None, 'ignore': ['note']}
@@ -79,13 +85,15 @@ class GivenOptions:
     layout: str | None = None
     ignore: str | tuple[str, ...] = ()
     allow_outside: bool | None = None
+    blank: str | None = None
 
     @classmethod
     def of(cls, values: GivenOptions | Mapping[str, Any] | None) -> GivenOptions:
         """Return options that are given as such or as keyword arguments of ``read_table``.
 
         >>> GivenOptions.of({"delimiter": None})
-        GivenOptions(delimiter='', image_column=None, tags_column=None, layout=None, ignore=(), allow_outside=None)
+        GivenOptions(delimiter='', image_column=None, tags_column=None, layout=None, ignore=(), allow_outside=None,
+        blank=None)
         """
         if isinstance(values, GivenOptions):
             return values

@@ -18,7 +18,9 @@ from tagspread.data.tables.image_names import Source, looks_like_image
 from tagspread.data.tables.json_lines import keys_of, read_json_lines
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.layouts import SAMPLE, Columns, collect_labels, find_columns
-from tagspread.data.tables.options import TableOptions
+from tagspread.data.tables.notes import RowErrors
+from tagspread.data.tables.options import AUTO, TableOptions
+from tagspread.data.tables.resolve import with_resolved_names
 from tagspread.errors import TagspreadError
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -110,6 +112,11 @@ def header_of(source: Path, first: Row | None, separator: str) -> list[str]:
             f"{source} line {number} begins with the image name {header[0]!r}, but the first line must hold the names "
             f"of the columns; add a header line, such as image{separator}tags."
         )
+    if len(header) < 2 and "\n" in first[1][0].strip():
+        raise TagspreadError(
+            f"{source} begins with a quoted text that contains line breaks, so that its header has one cell; check the "
+            "quotes of the first lines."
+        )
     if len(header) < 2:
         raise TagspreadError(
             f"{source} has one column; write the image and its tags into columns separated by {SEPARATORS[separator]}."
@@ -118,15 +125,18 @@ def header_of(source: Path, first: Row | None, separator: str) -> list[str]:
 
 
 def cells_of(
-    lines: Iterable[Row], source: Source, header: Sequence[str], columns: Columns
+    lines: Iterable[Row], source: Source, header: Sequence[str], columns: Columns, errors: RowErrors
 ) -> Iterator[tuple[int, str, str | list[str]]]:
     """Yield the number, the image and the label cells of each line; blank lines are left out."""
     for number, row in lines:
         if len(row) != len(header):
             if any(cell.strip() for cell in row):
-                raise TagspreadError(
-                    f"{source.at(number)} has {len(row)} cells, but the header has {len(header)}; correct the line, "
-                    "and quote cells that contain the separator."
+                errors.add(
+                    TagspreadError(
+                        f"{source.at(number)} has {len(row)} cells, but the header has {len(header)}; correct the "
+                        "line, and quote cells that contain the separator."
+                    ),
+                    kind=f"{len(row)} cells",
                 )
             continue  # blanks only
         image = row[columns.image]
@@ -138,19 +148,23 @@ def cells_of(
 def read_table(
     file: str | Path,
     images: str | Path,
-    delimiter: str | None = "|",
+    delimiter: str | None = AUTO,
     *,
     image_column: str | None = None,
     tags_column: str | None = None,
     layout: str = "auto",
     ignore: str | Iterable[str] = (),
     allow_outside: bool = False,
+    blank: str | None = None,
 ) -> LabelTable:
     """Read a label table; its paths are relative to ``images``.
 
     There are two layouts. Long: one column with the image and one with its tags (``beach.jpg,sea|sand``); tags that are
     not listed are absent, and the lines of an image are merged. Wide: one column with the image and one column per tag,
-    with 1, 0 or blank for unknown; each image has one line.
+    with 1, 0 or blank for unknown; each image has one line. Words and marks such as yes and no, x and ✓ are read too.
+
+    The names of images that do not exist are matched with the files of the folder, regardless of case, separator and
+    missing suffix, if only one file matches. The notes of the table tell what was matched and found.
 
     Args:
         file: the table, with a header line: ``.csv`` (commas, semicolons or tabs), ``.tsv`` or ``.txt`` (tabs),
@@ -158,15 +172,64 @@ def read_table(
             folder with ``metadata.csv``, ``metadata.jsonl`` or ``metadata.parquet``.
         images: the folder that paths are relative to. Paths in a metadata file inside it are relative to the folder of
             that file.
-        delimiter: text between the tags of a cell in the long layout; None if each cell is one tag.
+        delimiter: text between the tags of a cell in the long layout; None if each cell is one tag. ``"auto"`` means
+            ``|``, or the semicolons or commas that the cells use without doubt.
         image_column: name of the image column; by default the first column that holds names of image files, else the
             first column.
         tags_column: name of the column with lists of tags; by default one called tags, labels, tag or label.
         layout: ``"long"``, ``"wide"`` or ``"auto"``: long if there is a column with lists of tags.
         ignore: columns without labels, or ``"all"`` for all of them.
         allow_outside: accept absolute paths and paths with ``..`` that are outside ``images``.
+        blank: what an image without a tag means in the long layout, and in a wide table that marks present tags only:
+            ``"unlabeled"`` (nobody has tagged it yet) or ``"negative"`` (it has none of the tags). By default, a few of
+            them are negative; many raise an error that asks for this option.
     """
-    options = TableOptions(delimiter, image_column, tags_column, layout, ignore, allow_outside)
+    options = TableOptions(delimiter, image_column, tags_column, layout, ignore, allow_outside, blank)
+    return _read(file, images, options, RowErrors())
+
+
+def read_with_errors(
+    file: str | Path, images: str | Path, **options: Any
+) -> tuple[LabelTable | None, list[TagspreadError]]:
+    """Read a label table as far as possible; return it without the rows that have errors, and the errors.
+
+    Args:
+        file: the table.
+        images: the folder that paths are relative to.
+        options: options of :func:`read_table`.
+
+    Returns:
+        The table, or None if nothing could be read; the errors, which :func:`read_table` raises one at a time.
+    """
+    errors = RowErrors(collect=True)
+    try:
+        return _read(file, images, TableOptions(**options), errors), errors.found
+    except TagspreadError as error:
+        return None, [*errors.found, error]
+
+
+def read_test_table(file: str | Path, images: str | Path, train: LabelTable, **options: Any) -> LabelTable:
+    """Read the labels of test images; where the delimiter is in doubt, it is that of the training labels.
+
+    Args:
+        file: the table.
+        images: the folder that paths are relative to.
+        train: the training labels.
+        options: options of :func:`read_table`.
+    """
+    table = read_table(file, images, **options)
+    if shares_delimiter(table, train, options):
+        table = read_table(file, images, **options | {"delimiter": train.delimiter})
+    return table
+
+
+def shares_delimiter(table: LabelTable, train: LabelTable, options: SettingValues) -> bool:
+    """Return whether tags of a table still hold the delimiter that was found in the training labels."""
+    found = None if "delimiter" in options or table.delimiter is not None else train.delimiter
+    return found is not None and any(found in name for name in table.classes)
+
+
+def _read(file: str | Path, images: str | Path, options: TableOptions, errors: RowErrors) -> LabelTable:
     source, folder = _metadata_file(Path(file)), Path(images)
     if source.name in METADATA and source.absolute().is_relative_to(folder.absolute()):
         folder = source.parent
@@ -175,12 +238,15 @@ def read_table(
         raise TagspreadError(f"{source} ends in {suffix}; save the table as one of {', '.join(SUFFIXES)}.")
     check_kind(source, b"PAR1" if suffix == ".parquet" else None)
     if suffix == ".parquet":
-        return LabelTable(*labels_of_frame(read_parquet(source), Source(str(source), "row"), folder, options))
-    if suffix == ".json":
+        frame = read_parquet(source)
+        table = LabelTable(*labels_of_frame(frame, Source(str(source), "row"), folder, options, errors))
+    elif suffix == ".json":
         return label_studio.read_json(source, folder, options)
-    if suffix == ".jsonl":
-        return read_json_lines(source, folder, options)
-    return _read_delimited(source, folder, options)
+    elif suffix == ".jsonl":
+        table = read_json_lines(source, folder, options, errors)
+    else:
+        table = _read_delimited(source, folder, options, errors)
+    return with_resolved_names(table, folder, str(source))
 
 
 def options_for_run(file: Path, own: SettingValues, given: SettingValues) -> dict[str, Any]:
@@ -201,8 +267,8 @@ def options_for_run(file: Path, own: SettingValues, given: SettingValues) -> dic
         options["ignore"] = "all" if ignored == "all" else [name for name in names if name in header]
     if not stated.get("ignore"):
         stated.pop("ignore", None)
-    always = {name: own[name] for name in ("delimiter", "allow_outside") if name in own}
-    return {"delimiter": "|"} | always | options | stated
+    always = {name: own[name] for name in ("delimiter", "allow_outside", "blank") if name in own}
+    return always | options | stated
 
 
 def _metadata_file(file: Path) -> Path:
@@ -216,7 +282,7 @@ def _metadata_file(file: Path) -> Path:
     return file / present[0]
 
 
-def _read_delimited(file: Path, folder: Path, options: TableOptions) -> LabelTable:
+def _read_delimited(file: Path, folder: Path, options: TableOptions, errors: RowErrors) -> LabelTable:
     separator = separator_of(file)
     lines = lines_of(file, separator)
     header = header_of(file, next(lines, None), separator)
@@ -232,8 +298,8 @@ def _read_delimited(file: Path, folder: Path, options: TableOptions) -> LabelTab
         raise TagspreadError(f"{file} has no rows below its header line.")
     source = Source(str(file), "line")
     columns = find_columns(header, [row for _, row in sample], options, source.name)
-    rows = cells_of(chain(sample, lines), source, header, columns)
-    return LabelTable(*collect_labels(rows, source, header, columns, options, folder))
+    rows = cells_of(chain(sample, lines), source, header, columns, errors)
+    return LabelTable(*collect_labels(rows, source, header, columns, options, folder, errors))
 
 
 def _header(file: Path) -> list[str]:
