@@ -126,7 +126,7 @@ def test_bad_calls_are_one_message_and_exit_code_2(run, folder, tmp_path):
         (["predict", run, tmp_path / "list.txt", "-o", tmp_path / "new.csv"], "none of the 2 images can be read"),
         (["predict", run, folder, "-o", tmp_path / "mine.csv"], "exists; choose another name"),
         (["predict", run, folder, "-o", tmp_path / "t.xls"], "has no supported suffix"),
-        (["predict", run, folder, "--fill", folder / "labels.csv"], "--fill needs one folder"),
+        (["predict", run, folder, "--fill", folder / "labels.csv"], "--out is missing: .*--out .*labels-completed.csv"),
         (
             ["predict", run, folder / "p000.png", "--fill", folder / "labels.csv", "-o", tmp_path / "x.csv"],
             "needs one folder",

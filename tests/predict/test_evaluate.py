@@ -77,7 +77,7 @@ def test_a_handful_of_positives_claims_no_certainty(tagger, folder, drawn, tmp_p
 def test_bad_tables_are_refused(tagger, folder, tmp_path):
     with pytest.raises(ValueError, match="none of the 1 images can be read"):
         evaluate(tagger, write_csv(tmp_path / "t.csv", ["image", "0"], [["x.png", 1]]), folder)
-    with pytest.raises(ValueError, match="has the tag 'hat'"):
+    with pytest.raises(ValueError, match="has none of the tags of the training labels \\(but 'hat'\\)"):
         evaluate(tagger, write_csv(tmp_path / "t.csv", ["image", "hat"], [["p000.png", 1]]), folder)
     with pytest.raises(ValueError, match="all labels of these images are unknown"):
         evaluate(tagger, LabelTable([folder / "p000.png"], tagger.classes, np.full((1, 10), -1)))

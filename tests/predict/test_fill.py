@@ -91,11 +91,14 @@ def test_long_tables_get_rows_and_keep_theirs(tagger, few, tmp_path):
 
 def test_lists_of_tags_that_are_joined_in_another_way_are_refused(tagger, few, tmp_path):
     table = tmp_path / "t.csv"
-    table.write_text("image,tags\np000.png,3\np001.png,3;0\n")
-    with pytest.raises(TagspreadError, match="'3;0' is not a tag of the run, but its parts between ';' are"):
+    table.write_text('image,tags\np000.png,3\np001.png,"3,0"\n')
+    with pytest.raises(TagspreadError, match="'3,0' is not a tag of the run, but its parts between ',' are"):
         fill_table(tagger, table, few, tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
-    fill_table(tagger, table, few, tmp_path / "out.csv", options={"delimiter": ";"}, top=2)
+    table.write_text("image,tags\np000.png,3\np001.png,3;0\n")
+    done = fill_table(tagger, table, few, tmp_path / "out.csv", top=2)
+    assert "tags in" in done.notes[0]
+    assert "are separated by ';'" in done.notes[0]
     tags = dict(rows_of(tmp_path / "out.csv"))
     assert (tags["p000.png"], tags["p001.png"]) == ("3", "3;0")
     assert tags["p002.png"].count(";") == 1
@@ -138,3 +141,47 @@ def test_bad_calls_are_refused_and_nothing_is_lost(tagger, few, tmp_path):
         other = tmp_path / "other.csv"
         other.write_text(text)
         refused(words, given=other)
+
+
+def test_rows_without_a_tag_are_filled_if_they_are_unlabeled(tagger, few, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("image,tags\np000.png,3|0\np001.png,\n")
+    done = fill_table(tagger, table, few, tmp_path / "kept.csv", top=1)
+    assert rows_of(tmp_path / "kept.csv")[2] == ["p001.png", ""]
+    assert done.notes == (f"1 row of {table} has no tag and is unchanged; to fill in predictions there, give --blank "
+                          "unlabeled",)  # fmt: skip
+    table.write_text("image,tags\np000.png,3|0\n" + "".join(f"p{k:03}.png,\n" for k in range(1, 8)))
+    with pytest.raises(TagspreadError, match=r"7 of 8 images \(88 %\) have no tag"):
+        fill_table(tagger, table, few, tmp_path / "out.csv")
+    done = fill_table(tagger, table, few, tmp_path / "out.csv", options={"blank": "unlabeled"}, top=1)
+    assert done.cells == 7
+    assert all(len(tags) == 1 for _, tags in rows_of(tmp_path / "out.csv")[2:9])
+    done = fill_table(tagger, table, few, tmp_path / "none.csv", options={"blank": "negative"}, top=1)
+    assert done.cells == 0
+    assert [tags for _, tags in rows_of(tmp_path / "none.csv")[2:9]] == [""] * 7
+
+
+def test_the_words_of_the_table_are_used(tagger, few, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("image,0,1\np000.png,yes,no\np001.png,,no\n")
+    fill_table(tagger, table, few, tmp_path / "one.csv", threshold=0.0)
+    assert rows_of(tmp_path / "one.csv")[2] == ["p001.png", "yes", "no"]
+    fill_table(tagger, table, few, tmp_path / "none.csv", threshold=1.0)
+    assert rows_of(tmp_path / "none.csv")[2] == ["p001.png", "no", "no"]
+    table.write_text("image,0,1\np000.png,x,\np001.png,,\n")
+    options = {"blank": "unlabeled"}
+    fill_table(tagger, table, few, tmp_path / "marks.csv", options=options, threshold=0.0)
+    assert rows_of(tmp_path / "marks.csv")[1:3] == [
+        ["p000.png", "x", ""],
+        ["p001.png", "x", "x"],
+    ]  # absent stays absent
+
+
+def test_names_in_other_writing_are_not_added_again(tagger, few, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("image,0\nP000.PNG,\np001,1\n")
+    done = fill_table(tagger, table, few, tmp_path / "out.csv")
+    names = [row[0] for row in rows_of(tmp_path / "out.csv")[1:]]
+    assert names[:2] == ["P000.PNG", "p001"]
+    assert not {"p000.png", "p001.png"} & set(names)
+    assert done.cells == 1
