@@ -15,11 +15,12 @@ from tagspread.aliases import SettingValues
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.options import GivenOptions
 from tagspread.data.tables.read import read_table
-from tagspread.errors import TagspreadError, check_choice
+from tagspread.errors import Blank, TagspreadError, check_choice
 from tagspread.linear.rounds import check_method
 from tagspread.methods import get_method
 from tagspread.progress import Watcher
 from tagspread.review.answers import AnswerStore
+from tagspread.review.audit import RunAudit, audit_in_words, audit_run
 from tagspread.review.table import add_answers, read_answered
 from tagspread.run.artifact import check_resumable
 from tagspread.run.config import KEEP, DataSource, RunConfig
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 AnyPath = str | Path
+AUDIT = "audit"  # in place of class priors: those of the reviewers' random share
 
 
 def train(
@@ -57,7 +59,7 @@ def train(
     quiet: bool = False,
     tensorboard: bool = False,
     keep: str | None = None,
-    priors: Mapping[str, float] | None = None,
+    priors: Mapping[str, float] | str | None = None,
     **settings: Any,
 ) -> Run:
     """Train a tagger on a few labeled images and many unlabeled ones.
@@ -86,7 +88,8 @@ def train(
         keep: ``"better"`` (the default of a new run) to keep the labeled-only model if the unlabeled images made the
             tagger worse and the interval of the difference says so, or ``"last"`` to keep the model of the last epoch.
         priors: frequency of each tag in the unlabeled images (0 to 1), where you know it better than the labels do;
-            CAP uses the labeled frequency of all other tags.
+            CAP uses the labeled frequency of all other tags. ``"audit"`` takes them from the random share of
+            ``answers``.
         settings: settings of :class:`~tagspread.train.config.TrainConfig`, such as ``epochs=4``.
 
     Returns:
@@ -95,6 +98,7 @@ def train(
     _check_misplaced(settings)
     if keep is not None:
         check_choice("keep", keep, KEEP)
+    priors, audit = _resolve_priors(priors, answers)
     config = with_priors(make_config(preset, method=method, **settings), priors)
     run_folder = RunFolder(out)
     # a folder without a run to resume is refused; locking it would leave files there
@@ -166,6 +170,7 @@ def train(
             )
         if test_share is not None:
             dataset = split_off_test(dataset, test_share, config.seed, watcher)
+        config = _with_audit(config, audit, dataset.classes, watcher)
         watcher.note(dataset.store.describe())
         run_options = RunOptions(
             overwrite=overwrite,
@@ -194,6 +199,35 @@ def _adding(run: AnyPath, folder: Path, watcher: Watcher) -> Callable[[LabelTabl
         return amended
 
     return add
+
+
+def _resolve_priors(
+    priors: Mapping[str, float] | str | None, answers: AnyPath | None
+) -> tuple[Mapping[str, float] | None, RunAudit | None]:
+    """Return the class priors, and the audit of the reviewed run if they are taken from there."""
+    if not isinstance(priors, str):
+        return priors, None
+    if priors != AUDIT:
+        message = f"@priors is {priors!r}; give {AUDIT!r}, or from Python a dict of frequencies by tag."
+        raise TagspreadError(message, priors=...)
+    if answers is None:
+        raise TagspreadError(
+            f"@priors is {AUDIT!r}, the class frequencies in the answers of reviewers; give the reviewed run with "
+            "@answers.",
+            priors=...,
+            answers=Blank("RUN"),
+        )
+    audit = audit_run(answers)
+    return audit.priors, audit
+
+
+def _with_audit(config: TrainConfig, audit: RunAudit | None, classes: Sequence[str], watcher: Watcher) -> TrainConfig:
+    """Print what the audit says; return the configuration with the frequencies of the classes that there are."""
+    if audit is None:
+        return config
+    for words in audit_in_words(audit):
+        watcher.note(words)
+    return with_priors(config, {tag: value for tag, value in audit.priors.items() if tag in classes})
 
 
 def _check_misplaced(settings: SettingValues) -> None:

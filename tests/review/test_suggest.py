@@ -179,3 +179,21 @@ def test_images_that_are_gone_are_one_message(run, tmp_path):
         suggest_images(run, 10, images=tmp_path / "empty", device="cpu")
     assert not (run / "review" / FILE).exists()
     assert torch.is_grad_enabled()
+
+
+def test_training_on_the_answers_takes_class_frequencies_from_their_random_share(run, world, capsys):
+    answer(run, suggest_images(run, 30, "random", device="cpu").names, world[1])
+    audit = audit_run(run)
+    images = Path(RunRecord.read(run).config.data.images or "")
+    settings: dict[str, Any] = {"mode": "head", "backbone": "small", "weights": "none", "image_size": 24}
+    arguments = (images, images.parent / "labels.csv", run.parent / "next")
+    done = ts.train(*arguments, answers=run, priors="audit", unlabeled_weight=1.0, device="cpu", **settings)
+    assert done.log[-1]["chosen"]["options"]["priors"] == audit.priors
+    assert "audit of 30 images drawn at random from 70 unlabeled images" in capsys.readouterr().out
+    assert len(RunRecord.read(done.path).split.rows(Part.LABELED)) == 80
+    with pytest.raises(TagspreadError, match=r"give the reviewed run with answers=RUN"):
+        ts.train(*arguments, priors="audit", overwrite=True, **settings)
+    with pytest.raises(TagspreadError, match=r"priors is 'audits'; give 'audit'"):
+        ts.train(*arguments, answers=run, priors="audits", overwrite=True, **settings)
+    words = ["train", str(images), "--labels", str(arguments[1]), "--out", str(run.parent / "x"), "--priors", "audit"]
+    assert "with --answers RUN" in CliRunner().invoke(app, words).exception.on_command_line  # type: ignore[union-attr]

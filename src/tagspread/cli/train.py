@@ -67,6 +67,15 @@ def train(
             help="Run that was reviewed with 'tagspread review': its answers are added to --labels, and win over them.",
         ),
     ] = None,
+    priors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="audit",
+            help="Class frequencies for CAP: 'audit' estimates them from the random share of --answers; see 'tagspread "
+            "audit'.",
+            show_default="those of the labels",
+        ),
+    ] = None,
     delimiter: Delimiter = None,
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
@@ -223,7 +232,7 @@ def train(
     }  # fmt: skip
     settings = {name: value for name, value in given.items() if value is not None} | read_settings(set_ or [])
     if resume is not None:
-        sources = (out, labels, test_labels, answers, cache)
+        sources = (out, labels, test_labels, answers, priors, cache)
         if settings.keys() - {"method"} or overwrite or any(sources) or test_share is not None:
             raise TagspreadError(
                 "--resume continues a run with its own settings and data; leave out all other settings. Give IMAGES "
@@ -247,6 +256,7 @@ def train(
             "test_labels": test_labels,
             "test_share": test_share,
             "answers": answers,
+            "priors": priors,
             "table_options": options,
             "cache": cache,
         }
