@@ -28,8 +28,7 @@ import numpy as np
 from scipy.special import betaln
 from scipy.stats import fisher_exact
 
-from tagspread.core.arrays import ArrayLike, as_labels, check_same_shape
-from tagspread.core.per_class import counts
+from tagspread.core.arrays import ArrayLike, as_labels, check_same_shape, counts
 from tagspread.core.theory import proportion_interval
 from tagspread.errors import TagspreadError
 

@@ -30,8 +30,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tagspread.core.arrays import Array, ArrayLike, as_labels, as_scores, as_tensor, check_same_shape, like
-from tagspread.core.per_class import per_class
+from tagspread.core.arrays import Array, ArrayLike, as_labels, as_scores, as_tensor, check_same_shape, like, per_class
 from tagspread.errors import TagspreadError
 
 

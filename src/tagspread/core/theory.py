@@ -19,10 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tagspread.core.arrays import Array, ArrayLike, as_labels, as_tensor, check_same_shape, like
+from tagspread.core.arrays import Array, ArrayLike, as_labels, as_tensor, check_same_shape, counts, like
 from tagspread.core.binomial import clopper_pearson
 from tagspread.core.bootstrap import check_confidence
-from tagspread.core.per_class import counts
 from tagspread.errors import TagspreadError, check_choice
 
 

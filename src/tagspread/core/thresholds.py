@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import math
 
-from tagspread.core.arrays import Array, ArrayLike, as_labels, as_scores, like
-from tagspread.core.per_class import Ratio, counts, per_class, share, shares
+from tagspread.core.arrays import Array, ArrayLike, Ratio, as_labels, as_scores, counts, like, per_class, share, shares
 from tagspread.core.ranking import targets_by_rank, thresholds_by_rank
 from tagspread.errors import TagspreadError
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tagspread.core.losses import asl_loss, bce_loss
 from tagspread.errors import TagspreadError, check_choice, did_you_mean
-from tagspread.methods import find_method
+from tagspread.methods import METHODS, find_method
 from tagspread.methods.from_file import absolute_name
 from tagspread.vision.augment import OPERATIONS, Views
 from tagspread.vision.sizes import SMALLEST, default_image_size
@@ -238,7 +238,8 @@ def make_config(preset: str = "default", **settings: Any) -> TrainConfig:
         del values["method_options"]  # the preset's options are CAP's
     if isinstance(method, str):
         values |= find_method(method).recipe
-        settings["method"] = absolute_name(method)  # so that the run can be resumed from another working directory
+        # the absolute path of a user's own file, so that the run can be resumed from another working directory
+        settings["method"] = method if method in METHODS else absolute_name(method)
     if isinstance(file := settings.get("weights"), str) and file not in ("pretrained", "none", ""):
         settings["weights"] = str(Path(file).absolute())  # for the same reason
     if "lr" in settings:

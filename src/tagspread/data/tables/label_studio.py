@@ -36,6 +36,7 @@ OWN_COLUMNS = frozenset(
         "file_name",
     )
 )  # columns without answers; the last one comes from tasks that tagspread writes
+EXPORT_COLUMNS = frozenset(("annotation_id", "annotator", "lead_time"))  # a table that has them is an export
 UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # prefix that Label Studio adds to the names of uploaded files
 
 
@@ -45,15 +46,6 @@ class Annotation(NamedTuple):
     number: int  # of the task or line, for messages
     data: dict[str, Any]  # of the task, including its image
     tags: frozenset[str]
-
-
-def is_export(header: Sequence[str]) -> bool:
-    """Return whether a table with this header is a Label Studio export.
-
-    >>> is_export(["annotation_id", "annotator", "created_at", "id", "image", "lead_time", "tags", "updated_at"])
-    True
-    """
-    return {"annotation_id", "annotator", "lead_time"} <= set(header)
 
 
 def read_json(source: Path, images: Path, options: TableOptions) -> LabelTable:
