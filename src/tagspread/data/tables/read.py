@@ -286,7 +286,7 @@ def _read_delimited(file: Path, folder: Path, options: TableOptions, errors: Row
     separator = separator_of(file)
     lines = lines_of(file, separator)
     header = header_of(file, next(lines, None), separator)
-    if label_studio.EXPORT_COLUMNS <= set(header):
+    if set(header) >= label_studio.EXPORT_COLUMNS:
         return label_studio.read_rows(file, folder, header, lines, options)
     if tuple(header) == PSEUDO_LABEL_COLUMNS:
         raise TagspreadError(
