@@ -1,5 +1,6 @@
 """``import tagspread`` and ``tagspread --help`` import nothing heavy; lazily imported names are the right objects."""
 
+import os
 import subprocess
 import sys
 
@@ -43,3 +44,13 @@ def test_the_function_train_is_not_hidden_by_the_package_of_that_name():
     code = "import tagspread as ts, tagspread.train.config\nassert callable(ts.train), ts.train"
     subprocess.run([sys.executable, "-c", code], check=True)
     subprocess.run([sys.executable, "-c", "from tagspread import train; assert callable(train)"], check=True)
+
+
+def test_waiting_threads_sleep():
+    code = "import os, tagspread; print(os.environ['OMP_WAIT_POLICY'])"
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    for policy, given in (("PASSIVE", {}), ("ACTIVE", {"OMP_WAIT_POLICY": "ACTIVE"})):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment | given, check=True, capture_output=True, text=True
+        )
+        assert done.stdout.strip() == policy

@@ -3,11 +3,16 @@
 A few labeled images and many unlabeled ones become one good tagger.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import tagspread.train  # noqa: F401 - importing the package later would rebind the name of the function ts.train
 from tagspread._version import __version__
+
+# Threads of PyTorch that wait for each other sleep. Threads that spin take the cores that the others need: on a busy
+# machine, training steps took ten times the CPU time. Read once, when PyTorch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     from tagspread.api import train

@@ -1,6 +1,7 @@
 """The loop's parts on their own: samplers, EMA, optimizer and schedule, configuration, feed."""
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +17,14 @@ from tagspread.run.checkpoint import optimizer_tensors, restore_optimizer, save_
 from tagspread.train import batches as feed
 from tagspread.train.batches import LABELED, UNLABELED, stream, training_batches
 from tagspread.train.config import PRESETS, TrainConfig, make_config
+from tagspread.train.preflight import prepare
 from tagspread.train.scoring import resolve_precision, score
 from tagspread.train.student import EMA, make_optimizer, make_schedule, train_mode
+from tagspread.train.training import Training
 from tagspread.vision.augment import Views
-from tagspread.vision.backbones import build_network
+from tagspread.vision.backbones import TagNet, build_network
 from tagspread.vision.patches import PatchNet
+from tests.train.conftest import make_dataset
 
 
 @given(size=st.integers(1, 12), cuts=st.lists(st.integers(0, 30), min_size=1, max_size=5), seed=st.integers(0, 5))
@@ -234,3 +238,49 @@ def test_what_the_default_preset_leaves_to_the_network_and_to_you():
     assert (make_config().lr, make_config().lr_head) == (3e-5, 1e-4)
     assert make_config(lr=1e-3).lr_head is None  # one rate given is the rate of all
     assert make_config(lr=1e-3, lr_head=1e-2).lr_head == 1e-2
+
+
+def counted(forward, sizes):
+    def counts(self, images):
+        sizes.append(len(images))
+        return forward(self, images)
+
+    return counts
+
+
+def test_a_step_in_parts_is_the_step_of_the_whole_batch(monkeypatch):
+    """On a CPU, a few images at a time; unlabeled rows keep their places, and ignored entries stay ignored."""
+    dataset = make_dataset(train=60, test=10, labeled=20)
+    sizes: list[int] = []
+    config = make_config(
+        backbone="test_resnet", weights="none", image_size=24, batch=40, batch_labeled=13, epochs=1, lr=0.1
+    )
+    images = dataset.store.batch(np.arange(40)).float()
+    rng = np.random.default_rng(0)
+    labels = torch.from_numpy(rng.integers(-1, 2, (40, 10))).float()
+    places = torch.from_numpy(rng.permutation(40)[:27])
+    trained = {}
+    for most in (10**9, 7):
+        monkeypatch.setattr("tagspread.data.modality.CPU_BATCH", most)
+        monkeypatch.setattr("tagspread.data.modality.CPU_PIXELS", 10**9)
+        experiment = prepare(dataset, config, torch.device("cpu"))
+        forward = TagNet.forward
+        monkeypatch.setattr(TagNet, "forward", counted(forward, sizes))
+        training = Training(experiment, Path("unused"))
+        training.student.begin_stage(experiment.stages[-1])
+        loss = training.student.step(images, labels, torch.ones_like(labels), places)
+        trained[most] = {"loss": loss, **training.student.network.state_dict()}
+        monkeypatch.setattr(TagNet, "forward", forward)
+    assert sizes == [40, 7, 7, 7, 7, 7, 5]
+    for name, value in trained[7].items():
+        torch.testing.assert_close(value, trained[10**9][name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"batch_norm": "batch"}, {"reduction": "mean_mean"}, {"method": "dicap"}, {"method": "freematch"}]
+)
+def test_a_step_is_of_the_whole_batch_where_rows_depend_on_each_other(settings):
+    dataset = make_dataset(train=60, test=10, labeled=20)
+    config = make_config(backbone="small", weights="none", image_size=24, epochs=1, start="warmup", **settings)
+    training = Training(prepare(dataset, config, torch.device("cpu")), Path("unused"))
+    assert training.student._images_at_once is None

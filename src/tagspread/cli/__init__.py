@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import sys
 from typing import Annotated
 
@@ -76,9 +75,6 @@ app.command(cls=bench.ManyValues)(bench.bench)
 
 def main() -> None:
     """Run the command line. Bad input, and failures of the system, end with one message and without a traceback."""
-    # threads of PyTorch that wait for each other sleep: those that spin take the cores that the others need (twice the
-    # CPU time was measured on a busy machine). Read when PyTorch is imported, which no module has done yet.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: file names need not be UTF-8
     try:

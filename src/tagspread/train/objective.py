@@ -65,6 +65,12 @@ class Objective:
             1.0 if config.unlabeled_weight is None else config.unlabeled_weight,
         )
 
+    @property
+    def is_sum_over_rows(self) -> bool:
+        """Whether the loss of a batch is the sum of the losses of its parts."""
+        own = [getattr(type(self.method), name) is not getattr(Method, name) for name in ("loss", "loss_labeled")]
+        return self.reduction == "sum" and not any(own)
+
     def __call__(self, logits: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
         """Compute the loss of a batch, which holds n labeled rows first, then m = ``len(places)`` unlabeled rows.
 

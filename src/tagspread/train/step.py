@@ -2,11 +2,14 @@
 
 With small batches, a GPU waits for Python to launch a thousand kernels per step. Captured once as a CUDA graph, forward
 and backward are one launch. The optimizer is not captured, because the schedule changes its learning rate and momentum.
+
+On CPUs, the activations of a batch of 64 photos take some gigabytes, far more than the processor's cache. There the
+gradients of a few images at a time are added up, where this gives the gradients of the whole batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +29,8 @@ class Step:
         precision: ``"auto"``, ``"bf16"`` or ``"fp32"``.
         graphs: capture forward and backward as a CUDA graph.
         touched: tensors that the loss may change in place.
+        images_at_once: number of images in one forward and backward pass; all of the batch if not given. Fewer images
+            give the same gradients only if the loss is a sum over rows, and no layer combines rows.
     """
 
     def __init__(
@@ -37,10 +42,11 @@ class Step:
         precision: str = "auto",
         graphs: bool = False,
         touched: Iterable[Tensor] = (),
+        images_at_once: int | None = None,
     ) -> None:
         self.student, self.optimizer, self.loss_of, self.precision = student, optimizer, loss_of, precision
         self.graphs, self.optimizers = graphs, [optimizer]
-        self._touched = list(touched)
+        self._touched, self._images_at_once = list(touched), images_at_once
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, images: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
@@ -56,9 +62,19 @@ class Step:
             loss = self._loss.clone()
         else:
             self.optimizer.zero_grad()
-            loss = self._forward_backward(*batch)
+            loss = torch.stack([self._forward_backward(*part) for part in self._parts(*batch)]).sum()
         self.optimizer.step()
         return loss
+
+    def _parts(
+        self, images: Tensor, labels: Tensor, weight: Tensor, places: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Yield the batch in parts of a few images."""
+        step = self._images_at_once or len(images)
+        labeled = len(labels) - len(places)  # they come first
+        for at in range(0, len(images), step):
+            rows = slice(at, at + step)
+            yield images[rows], labels[rows], weight[rows], places[max(0, at - labeled) : max(0, at + step - labeled)]
 
     def _forward_backward(self, images: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
         with autocast(images.device, self.precision):

@@ -118,6 +118,7 @@ class Student:
     def __init__(self, experiment: Experiment, objective: Objective) -> None:
         self._config, self._device, self.objective = experiment.config, experiment.device, objective
         self.network = experiment.network.to(experiment.device)
+        self._modality = experiment.dataset.store.modality
         self.ema = EMA(self.network, self._config.ema_decay, self._config.ema_warmup)
         self.in_stage = False
         self.schedules: list[OneCycleLR] = []
@@ -176,7 +177,18 @@ class Student:
             precision=self._config.precision,
             graphs=self._config.graphs == "auto" and self._device.type == "cuda",
             touched=state.values(),
+            images_at_once=self._images_at_once,
         )
+
+    @property
+    def _images_at_once(self) -> int | None:
+        """Number of images in one pass of a training step; None for the whole batch."""
+        combines_rows = self._config.batch_norm != "frozen" and any(
+            isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.network.modules()
+        )
+        if self._device.type != "cpu" or combines_rows or not self.objective.is_sum_over_rows or self.network.parts > 1:
+            return None
+        return self._modality.suitable_batch(self._device)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors of both networks and the optimizers, to save in a checkpoint."""
