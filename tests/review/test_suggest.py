@@ -17,6 +17,10 @@ from tagspread.errors import TagspreadError
 from tagspread.review.answers import Answer, AnswerStore, Visit
 from tagspread.review.audit import audit_run
 from tagspread.review.evidence import FEATURES, FILE, scored_run
+from tagspread.review.index import fresh_index
+from tagspread.review.prepare import prepare_index
+from tagspread.review.session import Review
+from tagspread.review.strategies import MIXTURE
 from tagspread.review.suggest import queue_images, suggest_images
 from tagspread.run.record import RunRecord
 from tagspread.run.split import Part
@@ -197,3 +201,25 @@ def test_training_on_the_answers_takes_class_frequencies_from_their_random_share
         ts.train(*arguments, answers=run, priors="audits", overwrite=True, **settings)
     words = ["train", str(images), "--labels", str(arguments[1]), "--out", str(run.parent / "x"), "--priors", "audit"]
     assert "with --answers RUN" in CliRunner().invoke(app, words).exception.on_command_line  # type: ignore[union-attr]
+
+
+def test_the_page_starts_with_the_mixture_of_all_readable_images(run, world):
+    prepare_index(run, device="cpu", quiet=True)
+    index = fresh_index(run)
+    assert index is not None
+    probabilities = ts.load(run, device="cpu").predict(
+        [index.path(k) for k in np.flatnonzero(index.unlabeled).tolist()]
+    )
+    assert index.scores[index.unlabeled] == pytest.approx(probabilities.probabilities, abs=2e-3)
+    with AnswerStore.open(run) as store:
+        review = Review(run, index, store)
+        queue = store.queue(index.run_id)
+        assert sorted(queued.row for queued in queue) == index.rows[index.unlabeled].tolist()
+        assert queue[:20] == suggest_images(run, 69, again=True).queue[:20]
+        strategies = [queued.strategy for queued in queue]
+        assert {"random", "rare", "border", "disagree"} <= set(strategies)
+        assert strategies[:30].count("random") == pytest.approx(30 * MIXTURE["random"], abs=1)
+        assert review.item(int(np.flatnonzero(index.unlabeled)[0]))["strategy"] in strategies
+    prepare_index(run, device="cpu", quiet=True)  # answers may refer to the queue: it stays
+    with AnswerStore.open(run) as store:
+        assert store.queue(index.run_id) == queue

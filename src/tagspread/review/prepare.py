@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tagspread.errors import Blank, TagspreadError
+from tagspread.errors import TagspreadError
 from tagspread.review.index import Index, digest_sources, fresh_index, write_index
 
 if TYPE_CHECKING:
@@ -46,41 +46,24 @@ def ensure_index(run: Path, images: Path | None = None, *, device: str = "auto",
 
 
 def prepare_index(run: Path, images: Path | None = None, *, device: str = "auto", quiet: bool = False) -> None:
-    """Score the unlabeled images of a run, and write its index; see :func:`ensure_index`."""
-    from tagspread.predict.tagger import load
+    """Score the unlabeled images of a run, and write its index and its queue; see :func:`ensure_index`."""
     from tagspread.progress import Watcher
+    from tagspread.review.evidence import scored_run
+    from tagspread.review.suggest import queue_by_mixture
+    from tagspread.run.artifact import read_artifact
     from tagspread.run.record import RunRecord
     from tagspread.run.split import Part
 
     sources = digest_sources(run)
-    tagger, record = load(run, device), RunRecord.read(run)
+    artifact, record = read_artifact(run), RunRecord.read(run)
     split = record.split
     unlabeled, examples = split.rows(Part.UNLABELED), split.rows(Part.LABELED, Part.APART, Part.HELD_OUT)
-    if not len(unlabeled):
-        raise TagspreadError(f"{run} has no unlabeled images, so there is nothing to review.")
-    files, watcher = record.files(unlabeled, images), Watcher(quiet)
-    if not quiet:
-        watcher.note(f"scoring {len(files):,} unlabeled images for the review, once")
-    parts, errors = [], list[str]()
-    try:
-        for part in tagger.stream(files):
-            parts.append(part.probabilities.astype(np.float32))
-            errors += part.errors
-            watcher.tagging(len(errors), len(files))
-    finally:
-        watcher.close()
-    readable = np.array([not error for error in errors]) & (split.digests[unlabeled] != b"")
-    if not readable.any():
-        reason = next((error for error in errors if error), "its digest is unknown")
-        raise TagspreadError(
-            f"none of the {len(files):,} unlabeled images of {run} can be read (the first is {files[0]}: {reason}); "
-            "if they were moved, give the new folder with @images.",
-            images=Blank("DIR"),
-        )
+    scored = scored_run(run, images, device=device, watcher=Watcher(quiet))
+    readable = np.isin(unlabeled, scored.rows)
     rows = np.concatenate([unlabeled[readable], examples])
     shown = np.arange(len(rows)) < readable.sum()
     scores = np.full((len(rows), len(split.classes)), np.nan, np.float32)
-    scores[shown] = np.concatenate(parts)[readable]
+    scores[shown] = artifact.calibration.probabilities(scored.scores.astype(np.float64))
     root, recorded = record.root(images), record.root()
     write_index(
         run,
@@ -93,7 +76,7 @@ def prepare_index(run: Path, images: Path | None = None, *, device: str = "auto"
             digests=[digest.decode() for digest in split.digests[rows].tolist()],
             unlabeled=shown,
             classes=split.classes,
-            thresholds=tagger.thresholds,
+            thresholds=artifact.thresholds,
             y=split.y[rows],
             scores=scores,
             pseudo=_pseudo_labels(run, split, rows, shown),
@@ -101,6 +84,7 @@ def prepare_index(run: Path, images: Path | None = None, *, device: str = "auto"
             sources=sources,
         ),
     )
+    queue_by_mixture(run, images)
 
 
 def _pseudo_labels(run: Path, split: Split, rows: np.ndarray, shown: np.ndarray) -> np.ndarray:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -17,6 +15,7 @@ from tagspread.progress import Watcher
 from tagspread.review.answers import AnswerStore, Queued
 from tagspread.review.audit import audit_run
 from tagspread.review.evidence import LABELED, scored_run
+from tagspread.review.queue import random_draws
 from tagspread.review.strategies import MIXTURE, Evidence, suggest
 from tagspread.run.record import RunRecord
 from tagspread.run.split import Split
@@ -57,6 +56,7 @@ def suggest_images(
     images: str | Path | None = None,
     device: str = "auto",
     watcher: Watcher | None = None,
+    again: bool = False,
 ) -> Suggestions:
     """Return the unlabeled images of a run to label next, in order.
 
@@ -70,6 +70,7 @@ def suggest_images(
         images: the folder of images, if it was moved.
         device: device to score images on, if they were not scored before.
         watcher: shows the progress.
+        again: also suggest images that were answered before.
     """
     if count < 1:
         raise TagspreadError(f"the number of images is {count}; suggest at least 1.")
@@ -78,7 +79,7 @@ def suggest_images(
     split, rows = record.split, scored.rows
     digests = [digest.decode() for digest in split.digests[rows].tolist()]
     with AnswerStore.open(run, create=True) as store:
-        store.set_draws(record.config.id, random_order(digests, record.config.id))
+        store.set_draws(record.config.id, random_draws(digests, record.config.id))
         order, visited, answers = store.draws(record.config.id), store.visited(), store.answers()
         audited = bool(store.random_sample(record.config.id))
     y = _known_labels(split, {(answer.digest, answer.tag): answer.label for answer in answers})
@@ -86,6 +87,7 @@ def suggest_images(
     evidence = scored.evidence(y[(y >= 0).any(1)], _frequencies(run, split) if audited else None)
     place = {digest: k for k, digest in reversed(list(enumerate(digests)))}
     draws = np.array([place[digest] for digest in order if digest in place], np.int64)
+    done &= not again
     done[np.setdiff1d(np.arange(len(digests)), draws)] = True  # copies of an image: one of them is enough
     chosen = suggest(evidence, count, strategy, draws=draws, done=done)
     queue = [Queued(int(rows[one.image]), one.strategy, tuple(split.classes[k] for k in one.classes)) for one in chosen]
@@ -97,13 +99,6 @@ def suggest_images(
         int((~done).sum()) - len(chosen),
         _left_out(evidence) if strategy == "mixture" else [],
     )
-
-
-def random_order(digests: Sequence[str], run_id: str) -> list[str]:
-    """Return different digests in random order, which depends on the run only."""
-    seed = int.from_bytes(hashlib.sha256(run_id.encode()).digest()[:8])
-    different = sorted(set(digests))
-    return [different[k] for k in np.random.default_rng(seed).permutation(len(different))]
 
 
 def _known_labels(split: Split, answers: dict[tuple[str, str], int]) -> np.ndarray:
@@ -144,3 +139,12 @@ def queue_images(run: str | PathLike[str], suggestions: Suggestions) -> None:
     record = RunRecord.read(run)
     with AnswerStore.open(run, create=True) as store:
         store.set_queue(record.config.id, zip(suggestions.digests, suggestions.queue, strict=True))
+
+
+def queue_by_mixture(run: str | PathLike[str], images: str | Path | None = None) -> None:
+    """Queue all unlabeled images of a run in the default order, unless they are queued already."""
+    run_id = RunRecord.read(run).config.id
+    with AnswerStore.open(run, create=True) as store:
+        if store.queue(run_id):
+            return
+    queue_images(run, suggest_images(run, len(scored_run(run, images).rows), images=images, again=True))
