@@ -22,11 +22,19 @@ from tagspread.progress import Watcher
 from tagspread.review.answers import AnswerStore
 from tagspread.review.audit import RunAudit, audit_in_words, audit_run
 from tagspread.review.table import add_answers, read_answered
-from tagspread.run.artifact import check_resumable
+from tagspread.run.artifact import check_resumable, read_artifact
 from tagspread.run.config import KEEP, DataSource, RunConfig
 from tagspread.run.folder import RunFolder
+from tagspread.run.split import has_split, read_split
 from tagspread.train.config import TrainConfig, check_apply_to_mode, make_config, with_priors
-from tagspread.train.loading import dataset_from_arrays, dataset_from_folder, recorded_dataset, split_off_test
+from tagspread.train.dataset import Dataset
+from tagspread.train.loading import (
+    dataset_from_arrays,
+    dataset_from_folder,
+    recorded_dataset,
+    reuse_test,
+    split_off_test,
+)
 from tagspread.train.preflight import check_loss, seeded_backbone
 from tagspread.train.trainer import Run, RunOptions, choose_device, run_training
 from tagspread.vision.backbones import check_network
@@ -50,6 +58,7 @@ def train(
     test_images: Iterable[AnyPath] | np.ndarray | None = None,
     test_share: float | None = None,
     answers: AnyPath | None = None,
+    compare: AnyPath | None = None,
     table_options: GivenOptions | Mapping[str, Any] | None = None,
     preset: str = "default",
     device: str = "auto",
@@ -76,6 +85,8 @@ def train(
         test_images: images of the test set, for a matrix.
         test_share: share of the labeled images to use as the test set, if you have none.
         answers: a reviewed run, whose answers (``tagspread review``) are added to ``labels``, for a folder of images.
+        compare: an earlier run to compare with: its test images, as far as they are labeled, are the test images again,
+            recognized by content. ``test_share`` is used only if there is none.
         table_options: options for reading the label tables, see :func:`tagspread.data.tables.read.read_table`.
         preset: ``"default"`` (what works best) or ``"paper"``.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
@@ -96,8 +107,7 @@ def train(
         The run: ``run.path``, ``run.metrics``, ``run.log``.
     """
     _check_misplaced(settings)
-    if keep is not None:
-        check_choice("keep", keep, KEEP)
+    _check_runs_choices(keep, None if resume else compare)
     priors, audit = _resolve_priors(priors, answers)
     config = with_priors(make_config(preset, method=method, **settings), priors)
     run_folder = RunFolder(out)
@@ -121,7 +131,11 @@ def train(
         torch_device, watcher = choose_device(device), Watcher(quiet)
         cache_folder = None if cache is None else Path(cache)
         size = config.image_size
-        source = DataSource(cache=None if cache_folder is None else str(cache_folder.absolute()), test_share=test_share)
+        source = DataSource(
+            cache=None if cache_folder is None else str(cache_folder.absolute()),
+            test_share=test_share,
+            compare=None if compare is None else str(Path(compare).absolute()),
+        )
         if labels is None:
             if not isinstance(images, str | Path | None) or test_labels is not None or test_share is not None:
                 raise TagspreadError(
@@ -168,8 +182,8 @@ def train(
                 cache=cache_folder,
                 watcher=watcher,
             )
-        if test_share is not None:
-            dataset = split_off_test(dataset, test_share, config.seed, watcher)
+        if labels is not None:  # a resumed run has its test images in split.csv
+            dataset = _set_test_aside(dataset, config, test_share, compare, out, resume, watcher)
         config = _with_audit(config, audit, dataset.classes, watcher)
         watcher.note(dataset.store.describe())
         run_options = RunOptions(
@@ -228,6 +242,57 @@ def _with_audit(config: TrainConfig, audit: RunAudit | None, classes: Sequence[s
     for words in audit_in_words(audit):
         watcher.note(words)
     return with_priors(config, {tag: value for tag, value in audit.priors.items() if tag in classes})
+
+
+def _check_runs_choices(keep: str | None, compare: AnyPath | None) -> None:
+    """Raise for a wrong ``keep``, or if the run to compare with is none, before images are decoded."""
+    if keep is not None:
+        check_choice("keep", keep, KEEP)
+    if compare is not None:
+        read_artifact(compare)
+        read_split(compare)
+
+
+def _set_test_aside(
+    dataset: Dataset,
+    config: TrainConfig,
+    test_share: float | None,
+    compare: AnyPath | None,
+    out: AnyPath,
+    resume: bool,
+    watcher: Watcher,
+) -> Dataset:
+    """Set labeled images aside for testing: those of an earlier run, or else a new random share."""
+    if test_share is None and (compare is None or len(dataset.test)):
+        return dataset
+    if resume and has_split(out):
+        earlier: Path | None = Path(out)  # its own
+    else:
+        earlier = Path(compare) if compare is not None else _replaced_run(out, test_share, config.seed)
+    if earlier is not None and not len(dataset.test):
+        again = reuse_test(dataset, earlier, watcher)
+        if again is not None:
+            return again
+    if test_share is None:
+        raise TagspreadError(
+            f"no labeled image is a test image of {compare}, so the runs could not be compared; give @test_labels, or "
+            "set images aside with @test_share.",
+            test_labels=Blank("FILE"),
+            test_share=0.2,
+        )
+    if compare is not None:
+        watcher.note(f"note: no labeled image is a test image of {compare}; new test images are drawn")
+    return split_off_test(dataset, test_share, config.seed, watcher)
+
+
+def _replaced_run(out: AnyPath, test_share: float | None, seed: int) -> Path | None:
+    """Return the run in ``out`` that is about to be replaced, if its test images were drawn in the same way."""
+    folder = RunFolder(out)
+    if not folder.is_finished or not has_split(out):
+        return None
+    config = RunConfig.read(out)
+    is_same = (config.data.test_share, config.settings.get("seed")) == (test_share, seed)
+    return folder.path if is_same else None
 
 
 def _check_misplaced(settings: SettingValues) -> None:

@@ -76,6 +76,14 @@ def train(
             show_default="those of the labels",
         ),
     ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Earlier run to compare with: its test images are set aside again, and training ends with the paired "
+            "difference of the two runs.",
+        ),
+    ] = None,
     delimiter: Delimiter = None,
     image_column: ImageColumn = None,
     tags_column: TagsColumn = None,
@@ -232,7 +240,7 @@ def train(
     }  # fmt: skip
     settings = {name: value for name, value in given.items() if value is not None} | read_settings(set_ or [])
     if resume is not None:
-        sources = (out, labels, test_labels, answers, priors, cache)
+        sources = (out, labels, test_labels, answers, priors, compare, cache)
         if settings.keys() - {"method"} or overwrite or any(sources) or test_share is not None:
             raise TagspreadError(
                 "--resume continues a run with its own settings and data; leave out all other settings. Give IMAGES "
@@ -257,6 +265,7 @@ def train(
             "test_share": test_share,
             "answers": answers,
             "priors": priors,
+            "compare": compare,
             "table_options": options,
             "cache": cache,
         }
@@ -314,6 +323,21 @@ def _report(run: Run) -> None:
         say(f"note: the run predicts with {run.metrics['kept']}")
     if "warning" in run.metrics:
         say(f"note: {run.metrics['warning']}")
+    _compare(run.path)
+
+
+def _compare(path: Path) -> None:
+    """Print the difference from the earlier run that --compare named, if there is one."""
+    from tagspread.cli.compare import show_comparison
+    from tagspread.predict.comparison import compare_runs
+    from tagspread.run.config import RunConfig
+
+    if (earlier := RunConfig.read(path).data.compare) is None:
+        return
+    try:
+        show_comparison(compare_runs(earlier, path))
+    except TagspreadError as error:  # the run itself is finished
+        say(f"note: not compared with {earlier}: {error.on_command_line}")
 
 
 def _of_run(folder: Path, images: Path | None, method: str | None) -> JsonObject:
@@ -340,6 +364,7 @@ def _of_run(folder: Path, images: Path | None, method: str | None) -> JsonObject
             )
         arguments |= {"images": images or data.images, "labels": data.labels, "test_labels": data.test_labels}
         arguments |= {"test_share": data.test_share, "table_options": data.table_options, "answers": data.answers}
+        arguments |= {"compare": data.compare}
     return arguments | config.settings | {"out": folder, "keep": config.keep}
 
 

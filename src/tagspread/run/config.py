@@ -28,6 +28,7 @@ class DataSource:
         cache: folder for decoded images and features.
         answers: absolute path of the reviewed run whose answers were added to the labels.
         test_share: share of the labeled images that was set aside for testing.
+        compare: absolute path of the earlier run whose test images were set aside again, to compare with it.
         table_options: options for reading the tables, see :func:`tagspread.data.tables.read.read_table`.
         bench: the cell of a benchmark that the run belongs to.
     """
@@ -38,6 +39,7 @@ class DataSource:
     cache: str | None = None
     test_share: float | None = None
     answers: str | None = None
+    compare: str | None = None
     table_options: JsonObject = field(default_factory=dict)
     bench: JsonObject | None = None
 

@@ -122,7 +122,8 @@ class RunRecord:
     @property
     def test_words(self) -> str:
         """Description of the test images for messages."""
-        return PUT_ASIDE if self.config.data.test_share else TEST_TABLE
+        data = self.config.data
+        return PUT_ASIDE if data.test_share or (data.compare and not data.test_labels) else TEST_TABLE
 
     def trained_on(self, digests: Digests) -> int | None:
         """Count the files that the run was trained on with labels; return None if it was trained on arrays."""

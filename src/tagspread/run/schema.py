@@ -209,7 +209,7 @@ CONFIG = Record(
         "data": Record(
             optional={
                 "images": Maybe(NAME), "labels": Maybe(NAME), "test_labels": Maybe(NAME), "cache": Maybe(NAME),
-                "answers": Maybe(NAME),
+                "answers": Maybe(NAME), "compare": Maybe(NAME),
                 "test_share": Maybe(NUMBER), "table_options": MapOf(PLAIN), "bench": Maybe(MapOf(PLAIN)),
             }
         ),

@@ -28,7 +28,17 @@ from tagspread.progress import Watcher
 from tagspread.run.folder import RunFolder
 from tagspread.run.record import RunRecord
 from tagspread.run.split import FILE as SPLIT
-from tagspread.run.split import Digests, Part, Split, differences, digest_files, digest_items, has_split, read_split
+from tagspread.run.split import (
+    NONE,
+    Digests,
+    Part,
+    Split,
+    differences,
+    digest_files,
+    digest_items,
+    has_split,
+    read_split,
+)
 from tagspread.train.dataset import Dataset
 
 TRAIN, TEST = 0, 1
@@ -185,6 +195,32 @@ def _note_overlap(images: np.ndarray, y: np.ndarray, part: np.ndarray, watcher: 
         )
 
 
+def reuse_test(dataset: Dataset, run: Path, watcher: Watcher) -> Dataset | None:
+    """Move the labeled images that were test images of an earlier run, by content, to the test set.
+
+    All other labeled images are trained on, so the test set stays fixed while labels and images are added.
+
+    Returns:
+        The dataset; None if no labeled image was a test image of the run.
+    """
+    earlier = read_split(run)
+    tested = earlier.digests[earlier.rows(Part.TEST)]
+    tested = np.unique(tested[tested != NONE])
+    digests = _digests(dataset)
+    is_test = np.isin(digests[dataset.labeled], tested)
+    if not is_test.any():
+        return None
+    if is_test.all():
+        raise TagspreadError(f"all labeled images are test images of {run}; label other images to train on.")
+    again = len(np.unique(digests[dataset.labeled[is_test]]))
+    unlabeled = int(np.isin(digests[dataset.unlabeled], tested).sum())
+    lost = len(tested) - again
+    words = f"{again:,} of the {len(tested):,}" if lost else f"all {again:,}"
+    why = f" ({unlabeled:,} of the others are unlabeled now)" if unlabeled else ""
+    watcher.note(f"{words} test images of {run} are set aside for testing again{why}")
+    return replace(dataset, labeled=dataset.labeled[~is_test], test=dataset.labeled[is_test])
+
+
 def split_off_test(dataset: Dataset, share: float, seed: int, watcher: Watcher) -> Dataset:
     """Move a stratified share of the labeled rows to the test set."""
     if len(dataset.test):
@@ -251,12 +287,17 @@ def split_of(dataset: Dataset) -> Split:
     parts = np.full(len(dataset.store), Part.OMITTED, np.int8)
     for part in (Part.LABELED, Part.UNLABELED, Part.HELD_OUT, Part.TEST, Part.APART):  # apart is also unlabeled
         parts[getattr(dataset, part.label)] = part
+    y = np.where((parts == Part.UNLABELED)[:, None], np.int8(-1), dataset.y)
+    return Split(dataset.recorded_names(), parts, _digests(dataset), dataset.classes, y)
+
+
+def _digests(dataset: Dataset) -> Digests:
+    """Return the digest of each image; computed once per store."""
     digests = _DIGESTS.get(dataset.store)
     if digests is None:
         digests = digest_files(dataset.files) if len(dataset.files) else digest_items(dataset.store)
         _DIGESTS[dataset.store] = digests
-    y = np.where((parts == Part.UNLABELED)[:, None], np.int8(-1), dataset.y)
-    return Split(dataset.recorded_names(), parts, digests, dataset.classes, y)
+    return digests
 
 
 def check_same_data(folder: RunFolder, dataset: Dataset) -> None:
