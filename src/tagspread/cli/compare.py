@@ -34,8 +34,8 @@ WIDE = 140  # width of the table in a file, where nothing needs to be truncated
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="RUN_A", help="Run folder of the earlier run.")],
-    second: Annotated[Path, typer.Argument(metavar="RUN_B", help="Run folder of the later run.")],
+    first: Annotated[Path, typer.Argument(metavar="RUN_A", help="Folder of the first run, the earlier one.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN_B", help="Folder of the second run, the later one.")],
     labels: Annotated[
         Path | None,
         typer.Option(
