@@ -83,8 +83,10 @@ class Server:
             [sys.executable, "-m", "tagspread", "review", str(run), "--user", "ann", *options],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
         )  # fmt: skip
+        assert self.process.stdout is not None
+        self.output = self.process.stdout
         self.said = ""
-        for line in self.process.stdout:
+        for line in self.output:
             self.said += line
             if found := re.search(r"http://\S+", line):
                 self.address = found[0]
@@ -124,12 +126,13 @@ class Server:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(20)
         self.kill()
-        self.process.stdout.close()
+        self.output.close()
 
     def memory(self):
         """Return the largest resident memory so far, in MB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1000
+        [kilobytes] = re.findall(r"VmHWM:\s+(\d+)", status)
+        return int(kilobytes) / 1000
 
 
 @pytest.fixture

@@ -147,7 +147,7 @@ def test_bad_answers_are_refused_and_nothing_is_kept(review):
         (Given(48, "cat", "yes"), "no image number 48"),
         (Given(-1, "cat", "yes"), "no image number -1"),
         (Given(1, "lynx", "yes"), "no tag 'lynx'"),
-        (Given(1, "cat", "maybe"), "answer is 'maybe'"),
+        (Given(1, "cat", "maybe"), "answer is 'maybe'"),  # type: ignore[arg-type]
     ):
         with pytest.raises(TagspreadError, match=message):
             review.record("ann", "batch-0001", [Given(0, "cat", "yes"), given], [0])

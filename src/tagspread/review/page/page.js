@@ -1,8 +1,9 @@
 // The review page. What the server sends is shown as text only, never as markup.
 import { Outbox, get, post } from "./outbox.js";
 
-const AHEAD = 4; // images that are loaded before they are shown
+const AHEAD = 6; // images that are loaded before they are shown
 const SHOWN = 12; // tags without a reason to be shown, before the rest is folded away
+const TINY = 100; // pixels; a smaller image is enlarged without blurring it
 const PAGE = crypto.getRandomValues(new Uint32Array(4)).join("-"); // never stored: a duplicated tab is another page
 const el = (id) => document.getElementById(id);
 
@@ -190,7 +191,10 @@ function imageOf(item) {
   let image = loaded.get(item.image);
   if (!image) {
     image = make("img", { src: `image/${item.image}/large`, alt: `Image ${item.name}`, draggable: false });
-    image.decode().catch(() => explain(image));
+    image.decode().then(
+      () => image.classList.toggle("tiny", Math.max(image.naturalWidth, image.naturalHeight) < TINY),
+      () => explain(image),
+    );
     loaded.set(item.image, image);
   }
   return image;
@@ -219,7 +223,7 @@ function show() {
   el("back").disabled = at === 0;
   watch = { since: performance.now(), spent: 0 };
   if (!item) {
-    const words = exhausted || !asking ? "No image is left with this filter." : "Loading …";
+    const words = exhausted ? "No image is left with this filter." : "Loading …";
     el("figure").replaceChildren(make("p", { className: "gone", textContent: words }));
     el("examples").hidden = true;
     fill();
@@ -269,7 +273,7 @@ function showChips() {
   el("more").hidden = hidden === 0 || el("find").value.trim() !== "";
   el("more").textContent = `Show ${count(hidden, "further tag")}`;
   const yes = run.tags.filter((_, k) => shown(item, k) === "yes").length;
-  el("save").textContent = `Save as shown (${yes} yes)`;
+  el("save").replaceChildren("Save ", make("span", { className: "wide", textContent: "as shown " }), `(${yes} yes)`);
   if (hadFocus) el("chips").querySelector("[tabindex='0']")?.focus();
   showExamples(run.tags[order[selected]]);
 }
@@ -464,9 +468,8 @@ function showGrid(place = focused) {
     `No image is left: all those that the model ${side === "called" ? "calls" : "does not call"} “${tag}” are answered, ` +
     "or are shown to somebody else.";
   const marked = grid.filter((item) => answerTo(item, tag)).length;
-  el("save").textContent = grid.length
-    ? `Save the other ${grid.length - marked} as ${side === "called" ? "right" : "not missed"}`
-    : "Nothing to save";
+  const rest = !grid.length ? "nothing" : `other ${grid.length - marked} ${side === "called" ? "as right" : "as not missed"}`;
+  el("save").replaceChildren("Save ", ...(grid.length ? [make("span", { className: "wide", textContent: "the " })] : []), rest);
   el("save").disabled = el("unknown").disabled = !grid.length;
   el("skip").disabled = el("back").disabled = true;
   if (hadFocus) tiles[focused]?.focus({ preventScroll: true });
@@ -709,6 +712,11 @@ async function start() {
     remember("tagspread-review:name", who);
   });
   document.addEventListener("keydown", pressed);
+  // after a click or a dialog, the keys belong to the page again: Enter does not press the same button once more
+  document.addEventListener("click", (event) => {
+    if (event.detail) event.target.closest("button:not(.chip):not(.tile)")?.blur();
+  });
+  for (const id of ["help", "settings"]) el(id).addEventListener("close", () => document.activeElement.blur());
   setInterval(() => {
     const images = (mode === "grid" ? grid : items.slice(at)).map((item) => item.image);
     if (images.length) post("api/hold", from({ images })).catch(() => null);
