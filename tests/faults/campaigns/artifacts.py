@@ -21,6 +21,7 @@ class Artifacts:
     name = "artifacts"
     count = 1600
     quick = 40
+    trains = False
 
     def __init__(self, world: World, number: int) -> None:
         del number

@@ -72,6 +72,7 @@ class Images:
     name = "images"
     count = 1200
     quick = 30
+    trains = False
 
     def __init__(self, world: World, number: int) -> None:
         del number

@@ -26,8 +26,9 @@ class Resources:
     """A command runs where something is missing; it ends well or with one message, and a second try works."""
 
     name = "resources"
-    count = 700
+    count = 320
     quick = 14
+    trains = True
 
     def __init__(self, world: World, number: int) -> None:
         del number

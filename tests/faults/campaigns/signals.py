@@ -23,8 +23,9 @@ class Signals:
     """Kill, terminate or interrupt a command; the old or the new result is there, and a second try works."""
 
     name = "signals"
-    count = 900
+    count = 400
     quick = 8
+    trains = True
 
     def __init__(self, world: World, number: int) -> None:
         del number

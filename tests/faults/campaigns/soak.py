@@ -57,11 +57,13 @@ class Campaign(Protocol):
         name: name in the table.
         count: number of cases of the long form.
         quick: number of cases in ``make test``.
+        trains: whether its commands train.
     """
 
     name: str
     count: int
     quick: int
+    trains: bool
 
     def __init__(self, world: World, number: int) -> None: ...
 
@@ -69,7 +71,7 @@ class Campaign(Protocol):
         """Return one case, whose files are in a folder of its own."""
 
 
-CAMPAIGNS: tuple[type[Campaign], ...] = (Signals, Tables, Images, Artifacts, Resources, Large, Estimator)
+CAMPAIGNS: tuple[type[Campaign], ...] = (Tables, Images, Artifacts, Estimator, Large, Resources, Signals)
 
 
 def prepare(world: World) -> None:
@@ -80,15 +82,27 @@ def prepare(world: World) -> None:
     torch.set_num_threads(1)
     run, images, out = world.run, world.images, world.top / "warm"
     out.mkdir()
-    for words in (
+    _import(
+        world,
         ("check", images, "--labels", images / "labels.csv"),
         ("predict", run, images, "-o", out / "tags.parquet", "--device", "cpu"),
         ("predict", run, images, "--fill", images / "gaps.csv", "-o", out / "filled.parquet", "--device", "cpu"),
         ("evaluate", run, "--device", "cpu"),
         ("report", run, "-o", out / "report.html"),
         ("export", run, "--hub", out / "hub"),
-        world.training(out / "run"),
-    ):
+    )
+
+
+def prepare_training(world: World) -> None:
+    """Import what training imports too; it doubles the memory of this process, and with it the cost of a fork."""
+    _import(
+        world, world.training(world.top / "warm" / "run"), world.training(world.top / "warm" / "run", "--overwrite")
+    )
+
+
+def _import(world: World, *commands: tuple[object, ...]) -> None:
+    """Import what some commands import."""
+    for words in commands:
         result = world.harness.process(_modules_of(words), 120)
         for name in result.said.rpartition(MODULES)[2].split():
             with contextlib.suppress(Exception):
@@ -131,6 +145,8 @@ def run_all(
             if wanted and kind.name not in wanted:
                 continue
             campaign = kind(world, seed)
+            if kind.trains:
+                prepare_training(world)
             for number in range(worker, max(1, round(kind.count * scale)), workers):
                 if (kind.name, number) in done:
                     continue

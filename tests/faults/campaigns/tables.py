@@ -157,6 +157,7 @@ class Tables:
     name = "label tables"
     count = 2400
     quick = 40
+    trains = False
 
     def __init__(self, world: World, number: int) -> None:
         self._world, self._seed = world, number
