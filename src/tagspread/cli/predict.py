@@ -92,6 +92,14 @@ def predict(
     ignore: Ignore = None,
     allow_outside: Outside = False,
     blank: BlankRows = None,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="Write the cells of a CSV file as they are. By default, names and tags that spreadsheets execute as "
+            "formulas (=, +, -, @) begin with ./ or the delimiter.",
+        ),
+    ] = False,
     device: Device = "auto",
     overwrite: OverwriteFile = False,
     quiet: Quiet = False,
@@ -149,7 +157,7 @@ def predict(
             if out is None:
                 _print_tags(sources, predict_parts(), separator)
             else:
-                _write_table(out, tagger.classes, sources, predict_parts, separator, overwrite, watcher)
+                _write_table(out, tagger.classes, sources, predict_parts, separator, overwrite, raw, watcher)
         finally:
             watcher.close()
 
@@ -173,12 +181,13 @@ def _write_table(
     predict_parts: Callable[[], Iterable[Predictions]],
     delimiter: str,
     overwrite: bool,
+    raw: bool,
     watcher: Watcher,
 ) -> None:
     from tagspread.predict.tables import open_table
 
     errors: list[str] = []  # one per image, empty for those that can be read
-    with open_table(out, classes, overwrite=overwrite, delimiter=delimiter) as table:
+    with open_table(out, classes, overwrite=overwrite, delimiter=delimiter, raw=raw) as table:
         for part in predict_parts():  # once the file is reserved
             part.images[:] = sources.names[len(errors) : len(errors) + len(part)]
             table.add(part)

@@ -39,6 +39,7 @@ from tagspread.data.tables.notes import RowErrors
 from tagspread.data.tables.options import AUTO, GivenOptions, TableOptions
 from tagspread.data.tables.read import check_kind, header_of, lines_of, options_for_run, separator_of
 from tagspread.data.tables.resolve import resolve_names
+from tagspread.data.tables.spreadsheets import plain_image, plain_tags
 from tagspread.errors import TagspreadError
 from tagspread.files import atomic_file
 from tagspread.predict.evaluation import own_table_options
@@ -120,7 +121,7 @@ def fill_table(
         listing = list_folder(images)
         filled.notes = (*read.notes, *listing.notes())
         unlabeled = _unnamed(read, table, images, listing.images)
-        new_names = [written_name(path, images) for path in unlabeled]
+        new_names = [plain_image(written_name(path, images)) for path in unlabeled]
         todo = [*(images / read.names[row] for row in open_rows), *unlabeled]
         done = 0
         for part in tagger.stream(todo, top=top, threshold=threshold, mirror=mirror, batch=batch):
@@ -263,7 +264,7 @@ def _open_rows(read: _Table, columns: dict[int, int], source: str, options: Tabl
 def _fill(read: _Table, row: list[str], columns: dict[int, int], tags: list[str], chosen: np.ndarray) -> int:
     """Fill the gaps of a row and leave its other cells unchanged; return the number of gaps."""
     if read.columns.tags is not None:
-        row[read.columns.tags] = read.delimiter.join(tags)
+        row[read.columns.tags] = plain_tags(tags, read.delimiter)
         return 1
     gaps = [k for k in columns if VALUES.get(row[k].strip()) == -1]
     for k in gaps:

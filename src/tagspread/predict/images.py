@@ -35,6 +35,7 @@ ImageInput: TypeAlias = str | os.PathLike[str] | Image.Image | np.ndarray | Tens
 Shape: TypeAlias = tuple[int, int, int]  # channels, height, width
 
 CHUNK_BYTES = 2**26  # size of a chunk of decoded images
+CHUNK_ROWS = 4096  # images per chunk: the tasks of millions of small images need memory too
 CHUNKS_AHEAD = 2
 ARRAY_BYTES = 2**28  # size of a chunk of images that are in memory already
 
@@ -69,12 +70,13 @@ def read_chunks(given: ImageInput | Iterable[ImageInput], shape: Shape, batch: i
         given = [given]
     elif not isinstance(given, Iterable):
         raise TagspreadError(f"{type(given).__name__} is not an image; give paths, Pillow images or arrays.")
-    yield from _decoded(cast(Iterable[ImageInput], given), shape, _rows(CHUNK_BYTES, shape, batch))
+    yield from _decoded(cast(Iterable[ImageInput], given), shape, _rows(CHUNK_BYTES, shape, batch, CHUNK_ROWS))
 
 
-def _rows(most: int, shape: Shape, batch: int) -> int:
+def _rows(most: int, shape: Shape, batch: int, most_rows: int | None = None) -> int:
     """Return the number of images that take about ``most`` bytes, rounded down to whole batches."""
     rows = max(1, most // math.prod(shape))
+    rows = rows if most_rows is None else min(rows, most_rows)
     return rows if rows < batch else rows - rows % batch
 
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Protocol
 
+from tagspread.data.tables.spreadsheets import plain_image, plain_tags, plain_text
 from tagspread.errors import TagspreadError
 from tagspread.files import atomic_file, lock_of, refuse_others
 from tagspread.predict.predictions import FIXED, Predictions, column_names
@@ -28,20 +29,25 @@ class Writer(Protocol):
 
 
 class CsvWriter:
-    """Columns image, tags (joined), error, and one per class."""
+    """Columns image, tags (joined), error, and one per class. No cell is a formula, unless ``raw``."""
 
-    def __init__(self, file: IO[bytes], classes: tuple[str, ...], delimiter: str) -> None:
-        self._delimiter = delimiter
+    def __init__(self, file: IO[bytes], classes: tuple[str, ...], delimiter: str, raw: bool = False) -> None:
+        self._delimiter, self._raw = delimiter, raw
         self._text = io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="", write_through=True)
         self._rows = csv.writer(self._text, lineterminator="\n")
-        self._rows.writerow([*FIXED, *column_names(classes)])
+        names = column_names(classes)
+        self._rows.writerow([*FIXED, *(names if raw else map(plain_text, names))])
 
     def add(self, part: Predictions) -> None:
         """Write rows; the probabilities of an image that could not be read are blank."""
         lines = zip(part.images, part.tags, part.errors, part.probabilities.tolist(), strict=True)
         for image, tags, error, numbers in lines:
             cells = [""] * len(numbers) if error else [f"{p:.{DIGITS}g}" for p in numbers]
-            self._rows.writerow([image, self._delimiter.join(tags), error, *cells])
+            if self._raw:
+                self._rows.writerow([image, self._delimiter.join(tags), error, *cells])
+            else:
+                joined = plain_tags(tags, self._delimiter)
+                self._rows.writerow([plain_image(image), joined, plain_text(error), *cells])
 
     def close(self) -> None:
         """Detach from the file, which the caller closes."""
@@ -51,8 +57,8 @@ class CsvWriter:
 class JsonWriter:
     """One object per line: image, tags (a list), error (or null), probabilities (by class)."""
 
-    def __init__(self, file: IO[bytes], classes: tuple[str, ...], delimiter: str) -> None:
-        del delimiter  # tags are a list
+    def __init__(self, file: IO[bytes], classes: tuple[str, ...], delimiter: str, raw: bool = False) -> None:
+        del delimiter, raw  # tags are a list, and no spreadsheet executes it
         self._file, self._classes = file, classes
 
     def add(self, part: Predictions) -> None:
@@ -70,7 +76,8 @@ class JsonWriter:
 class ParquetWriter:
     """The columns of the CSV file; each part becomes a row group, to bound the memory."""
 
-    def __init__(self, file: IO[bytes], classes: tuple[str, ...], delimiter: str) -> None:
+    def __init__(self, file: IO[bytes], classes: tuple[str, ...], delimiter: str, raw: bool = False) -> None:
+        del raw  # cells have types
         try:
             import pyarrow  # type: ignore[import-untyped]
             from pyarrow import parquet
@@ -147,7 +154,7 @@ def reserve_output(file: Path, overwrite: bool, suffixes: Sequence[str] = tuple(
 
 @contextmanager
 def open_table(
-    file: str | Path, classes: tuple[str, ...], *, overwrite: bool = False, delimiter: str = "|"
+    file: str | Path, classes: tuple[str, ...], *, overwrite: bool = False, delimiter: str = "|", raw: bool = False
 ) -> Iterator[Writer]:
     """Open a table of predictions to write, in the format of the file's suffix.
 
@@ -156,12 +163,13 @@ def open_table(
         classes: names of the tags.
         overwrite: replace an existing file.
         delimiter: separator between the tags in a cell.
+        raw: write CSV cells as they are, even if a spreadsheet would execute them.
     """
     path = Path(file)
     check_output(path, overwrite)
     check_delimiter(classes, delimiter)
     with reserve_output(path, overwrite), atomic_file(path) as opened:
-        writer = WRITERS[path.suffix.lower()](opened, classes, delimiter)
+        writer = WRITERS[path.suffix.lower()](opened, classes, delimiter, raw)
         try:
             yield writer
         finally:

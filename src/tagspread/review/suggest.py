@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tagspread.data.tables.spreadsheets import plain_image, plain_tags
 from tagspread.errors import TagspreadError
 from tagspread.files import write_csv
 from tagspread.progress import Watcher
@@ -131,7 +132,8 @@ def _left_out(evidence: Evidence) -> list[str]:
 def write_suggestions(file: Path, suggestions: Suggestions, delimiter: str = "|") -> None:
     """Write suggestions as a CSV file: image, strategy (``random`` for random draws), and tags to ask about first."""
     rows = zip(suggestions.names, suggestions.queue, strict=True)
-    write_csv(file, COLUMNS, ((name, queued.strategy, delimiter.join(queued.tags)) for name, queued in rows))
+    lines = ((plain_image(name), queued.strategy, plain_tags(queued.tags, delimiter)) for name, queued in rows)
+    write_csv(file, COLUMNS, lines)
 
 
 def queue_images(run: str | PathLike[str], suggestions: Suggestions) -> None:

@@ -19,7 +19,7 @@ class Artifacts:
     """One file of a run is damaged, then a command reads the run; nothing in it is executed."""
 
     name = "artifacts"
-    count = 1600
+    count = 1300
     quick = 40
     trains = False
 

@@ -172,7 +172,7 @@ class Estimator:
     """``TagSpreadClassifier`` with odd input: an error of a kind that scikit-learn knows, or finite probabilities."""
 
     name = "estimator"
-    count = 1200
+    count = 1700
     quick = 30
     trains = False
 

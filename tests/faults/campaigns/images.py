@@ -70,7 +70,7 @@ class Images:
     """``predict`` and ``check`` on a folder with a damaged image; every image is in the table, read or not."""
 
     name = "images"
-    count = 1200
+    count = 1300
     quick = 30
     trains = False
 

@@ -34,7 +34,7 @@ class Large:
     """Commands on large input; each kind in turn, in sizes around the largest."""
 
     name = "large input"
-    count = 40
+    count = 24
     quick = 12
     trains = False
 
@@ -203,17 +203,18 @@ class Large:
         return Case(f"links that loop: {words[0]}", command(*words), codes=(1, 2))
 
     def _many_images(self, rng: random.Random, folder: Path) -> Case:
-        """Many links to one small image: memory must not grow with their number."""
+        """Many files, few of them images: memory must not grow with their number."""
         count = self._size(rng, 200_000)
         images = folder / "images"
         images.mkdir()
-        data = (self._world.images / "p00.png").read_bytes()
+        good, bad = (self._world.images / "p00.png").read_bytes(), b"no image"
         for start in range(0, count, 1000):
             part = images / f"{start // 1000:03}"
             part.mkdir()
-            (part / f"{start}.png").write_bytes(data)
-            for k in range(start + 1, min(start + 1000, count)):  # file systems limit the links to one file
-                os.link(part / f"{start}.png", part / f"{k}.png")
+            (part / f"{start}.png").write_bytes(good)
+            (part / f"{start + 1}.png").write_bytes(bad)
+            for k in range(start + 2, min(start + 1000, count)):  # file systems limit the links to one file
+                os.link(part / f"{start + (k % 10 > 0)}.png", part / f"{k}.png")
         out = folder / "tags.csv"
 
         def check(result: Result) -> Flaw | None:

@@ -26,7 +26,7 @@ class Resources:
     """A command runs where something is missing; it ends well or with one message, and a second try works."""
 
     name = "resources"
-    count = 320
+    count = 300
     quick = 14
     trains = True
 

@@ -23,7 +23,7 @@ class Signals:
     """Kill, terminate or interrupt a command; the old or the new result is there, and a second try works."""
 
     name = "signals"
-    count = 400
+    count = 300
     quick = 8
     trains = True
 

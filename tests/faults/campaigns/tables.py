@@ -155,7 +155,7 @@ class Tables:
     """``check`` on damaged label tables; every fifth case predicts, fills or trains instead."""
 
     name = "label tables"
-    count = 2400
+    count = 2100
     quick = 40
     trains = False
 

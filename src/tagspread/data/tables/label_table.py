@@ -16,6 +16,7 @@ from tagspread.data.tables.image_names import Source
 from tagspread.data.tables.layouts import TAG_COLUMNS
 from tagspread.data.tables.notes import NAMED, Note, RowErrors
 from tagspread.data.tables.options import AUTO, TableOptions
+from tagspread.data.tables.spreadsheets import plain_image, plain_text
 from tagspread.errors import TagspreadError, did_you_mean
 from tagspread.files import atomic_text
 from tagspread.wording import counted
@@ -191,9 +192,9 @@ class LabelTable:
             raise TagspreadError(f"{path} exists; choose another name, or replace it with @overwrite.", overwrite=True)
         with atomic_text(path) as opened:
             writer = csv.writer(opened)
-            writer.writerow(["image", *self.classes])
+            writer.writerow(["image", *map(plain_text, self.classes)])
             for name, row in zip(names, self.y, strict=True):
-                writer.writerow([name, *map(CELLS.__getitem__, row.tolist())])
+                writer.writerow([plain_image(name), *map(CELLS.__getitem__, row.tolist())])
 
     def to_frame(self, image_column: str = "image") -> pd.DataFrame:
         """Return a data frame: the paths as text, then a nullable integer column (``Int8``) per class."""
