@@ -30,7 +30,7 @@ const exampleLists = new Map();
 function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
-    if (name in element && !name.startsWith("aria")) element[name] = value;
+    if (name in element) element[name] = value;
     else element.setAttribute(name, value);
   }
   element.append(...children);
@@ -215,20 +215,27 @@ async function explain(image) {
   image.replaceWith(text);
 }
 
+// show no image, until one is there
+function wait() {
+  for (const id of ["tags", "caption", "examples"]) el(id).hidden = true;
+  for (const id of ["skip", "unknown", "save"]) el(id).disabled = true;
+  const words = exhausted ? "No image is left with this filter." : "Loading …";
+  el("figure").replaceChildren(make("p", { className: "gone", textContent: words }));
+  el("grid").replaceChildren();
+}
+
 function show() {
   const item = items[at];
   el("figure").classList.remove("full");
-  el("tags").hidden = el("caption").hidden = !item;
-  for (const id of ["skip", "unknown", "save"]) el(id).disabled = !item;
   el("back").disabled = at === 0;
   watch = { since: performance.now(), spent: 0 };
   if (!item) {
-    const words = exhausted ? "No image is left with this filter." : "Loading …";
-    el("figure").replaceChildren(make("p", { className: "gone", textContent: words }));
-    el("examples").hidden = true;
+    wait();
     fill();
     return;
   }
+  el("tags").hidden = el("caption").hidden = false;
+  for (const id of ["skip", "unknown", "save"]) el(id).disabled = false;
   el("figure").replaceChildren(imageOf(item));
   const why = { random: "drawn at random", doubtful: "the model is in doubt", open: "" }[item.strategy] ?? item.strategy;
   const asked = item.ask.length ? ` about ${item.ask.join(", ")}` : "";
@@ -287,8 +294,8 @@ function chip(item, k, place) {
   const words = {
     yes: "answered yes", no: "answered no", unknown: "answered unknown", suggested: "suggested", open: "not suggested",
   }[state];
-  const parts = [make("span", { className: "sign", ariaHidden: "true", textContent: sign })];
-  if (place < 10) parts.unshift(make("kbd", { ariaHidden: "true", textContent: String((place + 1) % 10) }));
+  const parts = [make("span", { className: "sign", "aria-hidden": "true", textContent: sign })];
+  if (place < 10) parts.unshift(make("kbd", { "aria-hidden": "true", textContent: String((place + 1) % 10) }));
   parts.push(make("span", { className: "name", textContent: tag }));
   if (answer?.other) parts.push(make("span", { className: "other", textContent: `⚠ ${answer.other}` }));
   parts.push(make("span", { className: "score", textContent: score === null ? "new" : percent(score) }));
@@ -399,7 +406,7 @@ async function addTag(event) {
   el("new-tag-name").value = "";
   const tag = reply.tags.at(-1);
   announce(`Added the tag ${tag}`);
-  choose(listed(items[at]).findIndex((k) => run.tags[k] === tag));
+  if (items[at]) choose(listed(items[at]).findIndex((k) => run.tags[k] === tag));
 }
 
 function setTags(tags) {
@@ -423,9 +430,11 @@ function filterChanged() {
 async function restart() {
   if (asking) await asking;
   items = [];
+  grid = [];
   at = 0;
   exhausted = false;
   loaded.clear();
+  wait();
   await attempt(post("api/release", from()));
   if (mode === "grid") await nextPage();
   else show();
