@@ -7,6 +7,16 @@ const TINY = 100; // pixels; a smaller image is enlarged without blurring it
 const PAGE = crypto.getRandomValues(new Uint32Array(4)).join("-"); // never stored: a duplicated tab is another page
 const el = (id) => document.getElementById(id);
 
+const REASONS = {
+  border: "the model is in doubt",
+  doubtful: "the model is in doubt",
+  rare: "for a tag whose frequency is not well known",
+  disagree: "predictions disagree",
+  diverse: "unlike the labeled images",
+  random: "drawn at random",
+  open: "",
+};
+
 let run; // what /api/overview says
 let outbox;
 let who = "";
@@ -237,7 +247,7 @@ function show() {
   el("tags").hidden = el("caption").hidden = false;
   for (const id of ["skip", "unknown", "save"]) el(id).disabled = false;
   el("figure").replaceChildren(imageOf(item));
-  const why = { random: "drawn at random", doubtful: "the model is in doubt", open: "" }[item.strategy] ?? item.strategy;
+  const why = REASONS[item.strategy] ?? item.strategy;
   const asked = item.ask.length ? ` about ${item.ask.join(", ")}` : "";
   el("caption").textContent = [item.name, why + asked].filter(Boolean).join(" · ");
   selected = 0;
