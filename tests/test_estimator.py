@@ -275,7 +275,7 @@ X, Y, TRUTH = dataset(rows=30, labeled=20)
         ({"Y": None}, "requires y to be passed"),
         ({"Y": pd.DataFrame(Y, columns=["a", "a", "b"])}, "two columns of the same name"),
         ({"Y": pd.DataFrame(Y).astype(float).replace(-1, np.nan)}, r"Y holds nan .* Y.fillna\(-1\)"),
-        ({"Y": pd.DataFrame(Y).astype("Int64").replace(-1, pd.NA)}, r"Y.fillna\(-1\)"),
+        ({"Y": pd.DataFrame(Y).astype(object).replace(-1, pd.NA)}, r"Y.fillna\(-1\)"),
         ({"Y": [["cat"], ["cat", "dog"], []] * 10}, "rows of different lengths.*MultiLabelBinarizer"),
         ({"X": X[0]}, "Expected 2D array, got 1D array"),
         ({"X": np.where(X > 4, np.nan, X)}, "Input X contains NaN"),
@@ -340,3 +340,33 @@ def test_a_fold_without_labels_is_named(fitted):
     model, x, given, _ = fitted
     with pytest.raises(ValueError, match=r"nothing to score by.*shuffle"):
         model.score(x[60:], given[60:])
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_features_that_are_too_large_are_named(kind):
+    """Squares of such features overflow; the learning rate, which other messages suspect, has nothing to do with it."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 3)), rng.integers(0, 2, (40, 2))
+    wrong = x.copy()
+    wrong[7, 2] = -1e300
+    model = TagSpreadClassifier(ridge=1.0)
+    for call in (lambda: model.fit(kind(wrong), y), lambda: model.fit(kind(x), y, X_unlabeled=kind(wrong))):
+        with pytest.raises(ValueError, match=r"holds -1e\+300 in row 7, feature 2, which is too large to compute with"):
+            call()
+    with pytest.raises(ValueError, match=r"X holds -1e\+300 in row 7, feature 2"):
+        model.fit(kind(x), y).predict(kind(wrong))
+
+
+@pytest.mark.parametrize("dtype", ["Int8", "Int64", "boolean", "Float64"])
+def test_missing_values_of_nullable_columns_are_unknown(dtype):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 3)), rng.integers(0, 2, (40, 2))
+    y[20:] = -1
+    y[3, 1] = -1
+    frame = pd.DataFrame(y, columns=["sea", "sand"]).replace(-1, pd.NA).astype(dtype)
+    model, plain = (TagSpreadClassifier(ridge=1.0).fit(x, labels) for labels in (frame, y))
+    assert list(model.classes_) == ["sea", "sand"]
+    np.testing.assert_array_equal(model.predict_proba(x), plain.predict_proba(x))
+    np.testing.assert_array_equal(model.class_counts_, plain.class_counts_)
+    assert model.score(x, frame) == plain.score(x, y)
+    assert model.predict(x).dtype.kind in "if"

@@ -19,7 +19,7 @@ from tagspread.core.thresholds import class_counts
 from tagspread.errors import TagspreadError
 from tagspread.linear.labels import Labels, read_labels
 from tagspread.linear.options import check_count, make_head, make_methods, make_search_space
-from tagspread.linear.prepare import Scaling
+from tagspread.linear.prepare import Scaling, check_magnitude
 from tagspread.linear.rounds import Fitted, probe, spread
 from tagspread.linear.search import SearchResult, search_settings
 from tagspread.methods import Method
@@ -116,14 +116,15 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: rows x features, dense or sparse.
-            Y: rows x classes of 1 (present), 0 (absent) and -1 (unknown); a row of only -1 is unlabeled.
+            Y: rows x classes of 1 (present), 0 (absent) and -1 (unknown); a row of only -1 is unlabeled. In a data
+                frame of nullable columns (``Int8``, ``boolean``), missing values are unknown.
             X_unlabeled: more unlabeled rows.
 
         Returns:
             The fitted classifier.
         """
         self._check_options()
-        features = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS)
+        features = check_magnitude("X", validate_data(self, X, accept_sparse="csr", dtype=NUMBERS))
         labels = read_labels(Y, features.shape[0])
         pieces = [(features, labels.unlabeled), *_more_rows(X_unlabeled, features, getattr(X, "columns", None))]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -177,7 +178,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803
         """Return the log-odds of each class, rows x classes."""
         check_is_fitted(self)
-        values = validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, reset=False)
+        values = check_magnitude("X", validate_data(self, X, accept_sparse="csr", dtype=NUMBERS, reset=False))
         for layer, (weight, bias) in enumerate(self.layers_):
             values = (np.maximum(values, 0) if layer else values) @ weight.T.astype(values.dtype)
             values += bias.astype(values.dtype)
@@ -244,6 +245,7 @@ def _more_rows(unlabeled: Any, features: Any, columns: Any) -> list[tuple[Any, n
     if unlabeled is None:
         return []
     checked = check_array(unlabeled, accept_sparse="csr", dtype=NUMBERS, input_name="X_unlabeled")
+    check_magnitude("X_unlabeled", checked)
     if checked.shape[1] != features.shape[1]:
         raise TagspreadError(
             f"X_unlabeled has {checked.shape[1]} features but X has {features.shape[1]}; give the same features."

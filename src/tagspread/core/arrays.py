@@ -48,9 +48,27 @@ def as_scores(argument: str, values: ArrayLike) -> Tensor:
     return scores if scores.is_floating_point() else scores.to(torch.float64)
 
 
+def without_missing(values: Any) -> Any:
+    """Return a data frame of nullable numbers (``Int8``, ``boolean``) as an array in which -1 stands for missing.
+
+    Everything else is returned as it is.
+    """
+    dtypes = list(getattr(values, "dtypes", ())) if hasattr(values, "columns") else []
+    nullable = [hasattr(dtype, "na_value") and getattr(dtype, "kind", "") in tuple("biuf") for dtype in dtypes]
+    if not any(nullable):
+        return values
+    columns = []
+    for k, dtype in enumerate(dtypes):
+        column = values.iloc[:, k]
+        if nullable[k]:
+            column = column.to_numpy(dtype=np.int8 if dtype.kind == "b" else f"{dtype.kind}8", na_value=-1)
+        columns.append(np.asarray(column))
+    return np.column_stack(columns)
+
+
 def as_labels(argument: str, values: ArrayLike) -> Tensor:
     """Return a non-empty rows x classes int8 matrix that holds only 1, 0 and -1 (unknown)."""
-    given = check_matrix(argument, as_tensor(argument, values))
+    given = check_matrix(argument, as_tensor(argument, without_missing(values)))
     labels = given.to(torch.int8)
     # comparing with the original also catches fractions, NaN and numbers that overflow int8
     bad = (labels != given) | (labels > 1) | (labels < -1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tagspread.core.arrays import as_labels
+from tagspread.core.arrays import as_labels, without_missing
 from tagspread.errors import TagspreadError
 
 
@@ -37,6 +37,8 @@ class Labels:
 
 def read_labels(given: Any, rows: int | None = None, purpose: str = "learn from") -> Labels:
     """Check a label matrix: an array, a data frame (its columns name the classes) or a sparse matrix of 1 and 0.
+
+    Missing values of nullable columns (``Int8``, ``boolean``) are unknown.
 
     Args:
         given: rows x classes of 1, 0 and -1.
@@ -80,7 +82,7 @@ def _as_array(given: Any) -> np.ndarray:
         dense: np.ndarray = given.toarray()
         return dense
     try:
-        return np.asarray(given)
+        return np.asarray(without_missing(given))
     except ValueError:
         raise TagspreadError(
             "Unknown label type: Y has rows of different lengths; if they are lists of tags, make a matrix of them "

@@ -11,13 +11,36 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from tagspread.errors import TagspreadError
 from tagspread.linear.heads import DenseRows, Layers, Rows, SparseRows
 
 ROWS_AT_ONCE = 16_384
 # Uncentered features are divided by at least a tenth of their root mean square: a nearly constant feature far from 0
 # would otherwise dominate the others.
 FARTHEST = 10.0
+LARGEST = 1e150  # squares of larger features overflow in float64
+LARGEST_SPARSE = 1e30  # sparse features are converted to float32 before they are scaled
 LENGTH = 10.0  # mean length of rows that are not standardized, so that penalties have a comparable effect
+
+
+def check_magnitude(argument: str, features: Any) -> Any:
+    """Return features; raise if one is so large that computing with it overflows.
+
+    >>> check_magnitude("X", np.array([[1.0, 2e200]]))
+    Traceback (most recent call last):
+    tagspread.errors.TagspreadError: X holds 2e+200 in row 0, feature 1, which is too large to compute with; ...
+    """
+    dense = isinstance(features, np.ndarray)
+    values, largest = (features, LARGEST) if dense else (features.data, LARGEST_SPARSE)
+    if values.size and max(float(values.max()), -float(values.min())) > largest:
+        matrix = features if dense else features.tocoo()
+        at = np.argwhere(np.abs(values.astype(np.float64)) > largest)[0]
+        row, column = at.tolist() if dense else (int(matrix.row[at[0]]), int(matrix.col[at[0]]))
+        raise TagspreadError(
+            f"{argument} holds {values[tuple(at)]:g} in row {row}, feature {column}, which is too large to compute "
+            "with; check where it comes from, scale the feature, or leave the row out."
+        )
+    return features
 
 
 @dataclass(frozen=True)

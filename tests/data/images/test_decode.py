@@ -387,3 +387,17 @@ def test_avif(tmp_path):
     path = saved(tmp_path / "a.avif", Image.fromarray(QUARTERS.repeat(8, 0).repeat(8, 1)), quality=100)
     assert np.abs(rows_columns(path, 8)[::7, ::7].astype(int) - QUARTERS[::7, ::7]).max() < 5  # the corners
     assert find_images(tmp_path) == [path]
+
+
+@pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_deflate"])
+def test_libtiff_prints_nothing(tmp_path, capfd, compression):
+    """Errors of libtiff name no file; they must not reach the screen beside the message that does."""
+    file = tmp_path / "damaged.tif"
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(file, compression=compression)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 200] = bytes(200)
+    file.write_bytes(data)
+    with pytest.raises(UnreadableImage, match=r"damaged\.tif cannot be read as an image: its data are damaged"):
+        decode(file, 32)
+    assert capfd.readouterr() == ("", "")

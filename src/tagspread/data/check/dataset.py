@@ -97,6 +97,8 @@ def _check_reading(labels: LabelTable | None, test: LabelTable | None) -> Iterat
     """Yield what reading the tables decided and found."""
     for name, table in ((LABELS, labels), (TEST, test)):
         for note in () if table is None else table.notes:
+            if (note.level, note.kind) == ("note", "blank_rows"):
+                continue  # another finding names these rows
             places = tuple(Place(remark=place, table=name) for place in note.places)
             yield Finding(note.level, note.kind, f"{note.text[:1].upper()}{note.text[1:]}.", places)
 

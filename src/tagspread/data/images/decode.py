@@ -26,6 +26,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from tagspread.aliases import Progress
 from tagspread.data.images.formats import missing_decoder
+from tagspread.data.images.libtiff import silence_libtiff
 from tagspread.errors import TagspreadError
 
 Images: TypeAlias = npt.NDArray[np.uint8]
@@ -180,11 +181,13 @@ def reason_for(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[:1].lower() + error.strerror[1:]
     text = str(error).strip().rstrip(".")
+    if text.startswith("decoder error"):
+        return f"its data are damaged ({text})"
     return text or type(error).__name__
 
 
 class _Silence:
-    """Suppresses warnings of Pillow (odd metadata, many pixels) while images are decoded.
+    """Suppresses warnings of Pillow (odd metadata, many pixels) while images are decoded, and messages of libtiff.
 
     Warning filters are global to the process, so threads that saved and restored them would undo each other's changes.
     The first user therefore adds one filter for the modules of Pillow, and the last user removes it.
@@ -198,6 +201,7 @@ class _Silence:
     def __enter__(self) -> None:
         with self._lock:
             if self._users == 0:
+                silence_libtiff()
                 warnings.filterwarnings("ignore", module=r"PIL\.")
                 self._filter = warnings.filters[0]
             self._users += 1

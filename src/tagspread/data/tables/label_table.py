@@ -248,17 +248,18 @@ def foreign_in_words(table: LabelTable, classes: Sequence[str], source: str) -> 
 
     >>> table = LabelTable([Path("a.jpg")], ("Sea", "sand"), np.array([[1, 0]]))
     >>> foreign_in_words(table, ("sea", "sand"), "test.csv")
-    "the training labels do not have 1 tag of test.csv, which is left out: 'Sea' (1 image). Did you mean 'sea'?"
+    "test.csv has 1 tag that the training labels do not have; the metrics leave it out: 'Sea' (1 image). Did you mean
+    'sea'?"
     """
     if not (foreign := table.foreign(classes)):
         return None
     named = [f"{name!r} ({counted(count, 'image')})" for name, count in list(foreign.items())[:NAMED]]
     more = f" and {len(foreign) - NAMED:,} more" if len(foreign) > NAMED else ""
-    are = "is" if len(foreign) == 1 else "are"
+    them = "it" if len(foreign) == 1 else "them"
     hint = did_you_mean(next(iter(foreign)), classes) if len(foreign) == 1 else ""
     return (
-        f"the training labels do not have {counted(len(foreign), 'tag')} of {source}, which {are} left out: "
-        f"{', '.join(named)}{more}" + (f".{hint}" if hint else "")
+        f"{source} has {counted(len(foreign), 'tag')} that the training labels do not have; the metrics leave {them} "
+        f"out: {', '.join(named)}{more}" + (f".{hint}" if hint else "")
     )
 
 
