@@ -40,7 +40,7 @@ from tagspread.data.tables.options import AUTO, GivenOptions, TableOptions
 from tagspread.data.tables.read import check_kind, header_of, lines_of, options_for_run, separator_of
 from tagspread.data.tables.resolve import resolve_names
 from tagspread.data.tables.spreadsheets import plain_image, plain_tags
-from tagspread.errors import TagspreadError
+from tagspread.errors import Both, TagspreadError
 from tagspread.files import atomic_file
 from tagspread.predict.evaluation import own_table_options
 from tagspread.predict.tables import check_delimiter, check_output, reserve_output
@@ -173,7 +173,7 @@ def _read(table: Path, images: Path, options: TableOptions) -> _Table:
     notes, delimiter = list(map(str, resolved.notes)), options.delimiter or USUAL
     if columns.tags is not None and delimiter == AUTO:
         cells = [cell for row in rows if (cell := row[columns.tags].strip())][:DELIMITER_SAMPLE]
-        delimiter = detect_delimiter(cells) or USUAL
+        delimiter = detect_delimiter(cells) or options.fallback_delimiter
         if delimiter != USUAL:
             notes.append(f"tags in {table} are separated by {delimiter!r}")
     cells = [row[k].strip() for row in rows for k in columns.classes]
@@ -199,7 +199,7 @@ def _check_tags(table: Path, read: _Table, classes: tuple[str, ...]) -> None:
                     raise TagspreadError(
                         f"{table}: {tag.strip()!r} is not a tag of the run, but its parts between {other!r} are; "
                         "give @delimiter.",
-                        delimiter=other,
+                        delimiter=Both(f"delimiter={other!r}", f"--delimiter {other!r}"),
                     )
 
 

@@ -22,7 +22,7 @@ from tagspread.data.images.paths import real_path
 from tagspread.data.images.store import Store, TensorStore, open_store
 from tagspread.data.split import hold_out
 from tagspread.data.tables.label_table import LabelTable, foreign_in_words
-from tagspread.data.tables.read import read_table, read_test_table
+from tagspread.data.tables.read import read_table
 from tagspread.errors import Both, TagspreadError
 from tagspread.progress import Watcher
 from tagspread.run.folder import RunFolder
@@ -74,10 +74,10 @@ def dataset_from_folder(
         The dataset, and the options to read tables of the same kind with: the given ones, and what was found.
     """
     train = read_table(labels, folder, **table_options)
-    test = None if test_labels is None else read_test_table(test_labels, folder, train, **table_options)
+    table_options = train.found_options | table_options
+    test = None if test_labels is None else read_table(test_labels, folder, **table_options)
     for note in (*train.notes, *(() if test is None else test.notes)):
         watcher.note(f"{note.level}: {note}")
-    found = {} if train.delimiter is None else {"delimiter": train.delimiter}
     if amend is not None:
         train = amend(train, () if test is None else test.paths)
     paths, y = list(train.paths), train.y
@@ -105,7 +105,7 @@ def dataset_from_folder(
             f"{broken[0].reason}); give the folder that its paths are relative to, now {folder}."
         )
     files = [*paths, *unlabeled]
-    return _make_dataset(store, y, train.classes, part, files, broken, watcher, root=folder), found | table_options
+    return _make_dataset(store, y, train.classes, part, files, broken, watcher, root=folder), table_options
 
 
 def dataset_from_arrays(

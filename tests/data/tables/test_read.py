@@ -289,7 +289,17 @@ def test_a_delimiter_without_doubt(read, cells, other):
     (note,) = table.notes
     joined = sum(other in cell for cell in cells)
     assert f"labels.csv are separated by '{other}' (in {joined} of the first {len(cells)} cells)" in str(note)
-    assert table.delimiter == other
+    assert table.found_options == {"fallback_delimiter": other}
+
+
+def test_the_delimiter_of_a_similar_table(read):
+    """A cell in doubt is read as the other table was; a table that shows its own delimiter keeps it."""
+    few = 'file,tags\na.jpg,"a,b"\n'
+    with pytest.raises(TagspreadError, match="but 1 of the first 1 contain ','"):
+        read(few)
+    assert read(few, fallback_delimiter=",").classes == ("a", "b")
+    for own in ("file,tags\na.jpg,a|b\n", "file,tags\na.jpg,a;b\nb.jpg,b;c\n"):
+        assert read(own, fallback_delimiter=",").classes == read(own).classes
 
 
 def test_a_delimiter_that_changes_within_a_table(read):

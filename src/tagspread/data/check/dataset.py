@@ -15,7 +15,7 @@ from tagspread.data.check.report import LABELS, TEST, CheckReport, Finding, Plac
 from tagspread.data.check.sample import check_sample
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.options import GivenOptions
-from tagspread.data.tables.read import read_with_errors, shares_delimiter
+from tagspread.data.tables.read import read_with_errors
 from tagspread.errors import TagspreadError
 from tagspread.progress import Output, Watcher
 
@@ -74,10 +74,8 @@ def run_check(
             continue
         if not Path(file).exists():  # a mistyped path is no problem of the data
             raise TagspreadError(f"there is no file {file}.")
-        table, errors = read_with_errors(file, images, **options)
-        if table is not None and tables[0] is not None and shares_delimiter(table, tables[0], options):
-            table, errors = read_with_errors(file, images, **options | {"delimiter": tables[0].delimiter})
-        tables[place] = table
+        tables[place], errors = read_with_errors(file, images, **options)
+        options = ({} if tables[0] is None else tables[0].found_options) | options
         unreadable += [Finding("error", "table", error.on_command_line) for error in errors]
     labels, test = tables
     watcher = Watcher(quiet=as_json, console=console)

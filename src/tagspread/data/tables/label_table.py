@@ -121,6 +121,11 @@ class LabelTable:
             y[~self.labeled] = -1  # a row that nobody has labeled does not say either which tags are absent
         return y
 
+    @property
+    def found_options(self) -> dict[str, str]:
+        """Options that this table suggests for reading similar ones with ``read_table``."""
+        return {} if self.delimiter is None else {"fallback_delimiter": self.delimiter}
+
     def foreign(self, classes: Iterable[str]) -> dict[str, int]:
         """Return the tags that are not among the given classes, with their numbers of images."""
         known = set(classes)

@@ -261,7 +261,7 @@ class LongRows:
 
     def _find_delimiter(self) -> None:
         cells = [cell.strip() for _, cell, _ in self._waiting if isinstance(cell, str) and cell.strip()]
-        self._delimiter = detect_delimiter(cells) or USUAL
+        self._delimiter = detect_delimiter(cells) or self._options.fallback_delimiter
         if self._delimiter != USUAL:
             joined = sum(self._delimiter in cell for cell in cells)
             self._notes.append(
@@ -400,7 +400,7 @@ class LongRows:
                 f"{self._source.name}: no cell of tags contains the delimiter {self._delimiter!r}, but {len(cells):,} "
                 f"of the first {len(sample):,} contain {other!r}, such as {cells[0]!r}; give @delimiter, or @nothing "
                 "if each cell is one tag.",
-                delimiter=other,
+                delimiter=Both(f"delimiter={other!r}", f"--delimiter {other!r}"),
                 nothing=Both("delimiter=None", "--delimiter ''"),
             )
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tagspread.aliases import JsonObject
+from tagspread.data.tables.delimiters import USUAL
 from tagspread.errors import TagspreadError, check_choice, did_you_mean
 
 LAYOUTS = ("auto", "long", "wide")
@@ -32,6 +33,7 @@ class TableOptions:
     ignore: str | Iterable[str] = ()
     allow_outside: bool = False
     blank: str | None = None
+    fallback_delimiter: str = USUAL
 
     def __post_init__(self) -> None:
         check_choice("layout", self.layout, LAYOUTS)
@@ -74,6 +76,7 @@ class GivenOptions:
         ignore: columns without labels, or ``"all"`` for all of them.
         allow_outside: whether images may be outside the image folder.
         blank: what a row without a tag means: ``"unlabeled"`` or ``"negative"``.
+        fallback_delimiter: text between tags, if the cells do not show it without doubt.
 
     >>> GivenOptions(delimiter="", ignore=("note",)).to_dict()
     {'delimiter': None, 'ignore': ['note']}
@@ -86,6 +89,7 @@ class GivenOptions:
     ignore: str | tuple[str, ...] = ()
     allow_outside: bool | None = None
     blank: str | None = None
+    fallback_delimiter: str | None = None
 
     @classmethod
     def of(cls, values: GivenOptions | Mapping[str, Any] | None) -> GivenOptions:
@@ -93,7 +97,7 @@ class GivenOptions:
 
         >>> GivenOptions.of({"delimiter": None})
         GivenOptions(delimiter='', image_column=None, tags_column=None, layout=None, ignore=(), allow_outside=None,
-        blank=None)
+        blank=None, fallback_delimiter=None)
         """
         if isinstance(values, GivenOptions):
             return values

@@ -13,6 +13,7 @@ from typing import Any
 
 from tagspread.aliases import SettingValues
 from tagspread.data.tables import label_studio
+from tagspread.data.tables.delimiters import USUAL
 from tagspread.data.tables.frame import labels_of_frame, read_parquet
 from tagspread.data.tables.image_names import Source, looks_like_image
 from tagspread.data.tables.json_lines import keys_of, read_json_lines
@@ -156,6 +157,7 @@ def read_table(
     ignore: str | Iterable[str] = (),
     allow_outside: bool = False,
     blank: str | None = None,
+    fallback_delimiter: str = USUAL,
 ) -> LabelTable:
     """Read a label table; its paths are relative to ``images``.
 
@@ -183,8 +185,11 @@ def read_table(
         blank: what an image without a tag means in the long layout, and in a wide table that marks present tags only:
             ``"unlabeled"`` (nobody has tagged it yet) or ``"negative"`` (it has none of the tags). By default, a few of
             them are negative; many raise an error that asks for this option.
+        fallback_delimiter: the delimiter if ``"auto"`` finds none without doubt, such as that of a similar table.
     """
-    options = TableOptions(delimiter, image_column, tags_column, layout, ignore, allow_outside, blank)
+    options = TableOptions(
+        delimiter, image_column, tags_column, layout, ignore, allow_outside, blank, fallback_delimiter
+    )
     return _read(file, images, options, RowErrors())
 
 
@@ -206,27 +211,6 @@ def read_with_errors(
         return _read(file, images, TableOptions(**options), errors), errors.found
     except TagspreadError as error:
         return None, [*errors.found, error]
-
-
-def read_test_table(file: str | Path, images: str | Path, train: LabelTable, **options: Any) -> LabelTable:
-    """Read the labels of test images; where the delimiter is in doubt, it is that of the training labels.
-
-    Args:
-        file: the table.
-        images: the folder that paths are relative to.
-        train: the training labels.
-        options: options of :func:`read_table`.
-    """
-    table = read_table(file, images, **options)
-    if shares_delimiter(table, train, options):
-        table = read_table(file, images, **options | {"delimiter": train.delimiter})
-    return table
-
-
-def shares_delimiter(table: LabelTable, train: LabelTable, options: SettingValues) -> bool:
-    """Return whether tags of a table still hold the delimiter that was found in the training labels."""
-    found = None if "delimiter" in options or table.delimiter is not None else train.delimiter
-    return found is not None and any(found in name for name in table.classes)
 
 
 def _read(file: str | Path, images: str | Path, options: TableOptions, errors: RowErrors) -> LabelTable:
@@ -267,7 +251,7 @@ def options_for_run(file: Path, own: SettingValues, given: SettingValues) -> dic
         options["ignore"] = "all" if ignored == "all" else [name for name in names if name in header]
     if not stated.get("ignore"):
         stated.pop("ignore", None)
-    always = {name: own[name] for name in ("delimiter", "allow_outside", "blank") if name in own}
+    always = {name: own[name] for name in ("delimiter", "allow_outside", "blank", "fallback_delimiter") if name in own}
     return always | options | stated
 
 
