@@ -53,7 +53,13 @@ def test_help_of_train_shows_the_defaults_of_both_presets():
     for name in ("method", "mode", "backbone", "weights", "image_size", "warmup_epochs", "epochs", "batch", "seed"):
         words = re.findall(r"\w+", shown[name])
         assert (words[0], words[-1]) == (str(getattr(default, name)), str(getattr(paper, name))), name
-    assert shown["lr"] == f"{default.lr:.0e}, head {default.lr_head:.0e}; preset paper: {paper.lr:.0e}"
+    assert shown["lr"] == f"{default.lr:.0e}, last layer {default.lr_head:.0e}; preset paper: {paper.lr:.0e}"
+
+
+def test_help_shows_a_default_in_words_without_parentheses():
+    screen = CliRunner().invoke(app, ["train", "--help"], prog_name="tagspread", env={"COLUMNS": "100"}).output
+    assert "[default: better]" in screen
+    assert "[default: (" not in screen
 
 
 def test_unknown_command_is_one_message_and_exit_code_2():

@@ -49,8 +49,9 @@ def tagspread(
 ) -> None:
     """Train an image tagger on a few labeled and many unlabeled images (semi-supervised multi-label learning).
 
-    The usual order: check, train, report, predict. 'train' writes a run: a folder with the trained model, its settings
-    and its metrics. Most other commands take the path of a run as RUN. Each command explains itself with --help.
+    The usual order: check, train, report, predict. To improve the result: review, then train again with --answers.
+    'train' writes a run: a folder with the trained model, its settings and its metrics. Most other commands take the
+    path of a run as RUN. Each command explains itself with --help.
     """
 
 

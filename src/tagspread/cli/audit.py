@@ -12,11 +12,11 @@ from tagspread.cli.common import AsJson, RunPath, say
 
 
 def audit(run: RunPath, as_json: AsJson = False) -> None:
-    """Audit a run: how frequent the tags really are in its unlabeled images, and how good its pseudo-labels are.
+    """Audit a run: estimate how frequent each tag is in its unlabeled images, and how good its pseudo-labels are.
 
-    Needs answers to images that were drawn at random, which 'tagspread review' asks for among others. They are an
-    unbiased sample of the unlabeled images. All intervals are exact 90 % intervals for one tag. A warning names each
-    tag whose frequency in the labeled images contradicts the sample.
+    Review images first, with 'tagspread review': about one in five is drawn at random, and only these are used, because
+    they are an unbiased sample of the unlabeled images. Each interval is an exact 90 % interval for one tag, not for
+    all tags together. A warning names each tag whose frequency in the labeled images contradicts the sample.
 
     Example:
     $ tagspread audit run

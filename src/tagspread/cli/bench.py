@@ -64,7 +64,8 @@ def bench(
         list[str] | None,
         typer.Option(
             metavar="NAME ...",
-            help="Methods to compare, such as: bce cap. 'tagspread methods' lists them; your own is FILE.py:CLASS.",
+            help="Methods to compare, such as: bce cap. 'tagspread methods' lists them. For a method of your own, give "
+            "FILE.py:CLASS.",
             show_default="all",
         ),
     ] = None,
@@ -92,8 +93,8 @@ def bench(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Network: small (a small untrained network), resnet50, resnet50_v1 or any other model of the timm "
-            "library.",
+            help="Network: resnet50, any other model of the timm library, resnet50_v1 (the CAP paper's ResNet-50, with "
+            "--weights FILE), or small (a tiny untrained network, for the demo).",
             show_default="resnet50; demo: small",
         ),
     ] = None,
@@ -116,8 +117,8 @@ def bench(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Any other training setting, such as epochs=4, for all cells. Repeatable. The API reference "
-            "of TrainConfig lists the settings.",
+            help="Any other training setting, such as epochs=4, for all cells. Repeatable. The API reference lists "
+            "all settings under TrainConfig.",
         ),
     ] = None,
     study: Annotated[
@@ -141,7 +142,7 @@ def bench(
     ] = 1200,
     cache: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder in which to cache decoded images, for other grids as well."),
+        typer.Option(metavar="DIR", help="Folder in which to cache decoded images. Other benchmarks can share it."),
     ] = None,
     device: Device = "auto",
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the models of finished cells.")] = False,

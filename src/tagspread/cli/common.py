@@ -8,10 +8,12 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from tagspread.cli.failures import one_message
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 TABLE_PANEL = "Format of the label table"
 TABLE_FORMATS = "CSV, TSV, Parquet, JSON lines or Label Studio export"
+BLANK_HELP = (
+    "What a row without a tag means: unlabeled (nobody has tagged the image yet) or negative (it has none of the tags)."
+)
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no notes.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")]
@@ -38,7 +43,7 @@ Delimiter = Annotated[
     typer.Option(
         metavar="TEXT",
         help="Separator between the tags in a cell; use '' if each cell holds a single tag.",
-        show_default="|, or detected",
+        show_default="detected",
         rich_help_panel=TABLE_PANEL,
     ),
 ]
@@ -70,8 +75,9 @@ Ignore = Annotated[
     list[str] | None,
     typer.Option(
         metavar="COLUMN",
-        help="Column to ignore. Repeatable. 'all' ignores every column without labels: in a table with lists of tags, "
-        "all other columns; in a table with one column per tag, columns with values other than 1, 0 and blank.",
+        help="Column to ignore. Repeatable. 'all' ignores every column that holds no labels: in a table with one "
+        "column of tags, all columns but those of the images and the tags; in a table with one column per tag, all "
+        "columns with values other than 1, 0 and blank.",
         rich_help_panel=TABLE_PANEL,
     ),
 ]
@@ -88,10 +94,15 @@ BlankRows = Annotated[
     typer.Option(
         "--blank",
         metavar="MEANING",
-        help="What a row without a tag means: unlabeled (nobody has tagged the image yet) or negative (it has none of "
-        "the tags).",
-        show_default="negative if they are few; otherwise this option is required",
+        help=BLANK_HELP,
+        show_default="negative if fewer than 5, or fewer than 10 %, of the rows have no tag; otherwise required",
         rich_help_panel=TABLE_PANEL,
+    ),
+]
+RunBlankRows = Annotated[
+    str | None,
+    typer.Option(
+        "--blank", metavar="MEANING", help=BLANK_HELP, show_default="as in training", rich_help_panel=TABLE_PANEL
     ),
 ]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, as written by 'tagspread train'.")]
@@ -110,7 +121,8 @@ TableImages = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Image folder that the paths in --labels are relative to.",
+        help="Image folder: the one that the paths in --labels are relative to, or the folder used in training if it "
+        "was moved.",
         show_default="the image folder used in training",
     ),
 ]
@@ -142,7 +154,7 @@ class Command(TyperCommand):
 
     def get_params(self, ctx: Any) -> Any:
         """Return the parameters, without the types that say nothing to a reader."""
-        return _without_types(super().get_params(ctx))
+        return _plain(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the parts of the usage line: options, arguments, required options."""
@@ -166,21 +178,29 @@ class Group(TyperGroup):
 
     def get_params(self, ctx: Any) -> Any:
         """Return the parameters, without the types that say nothing to a reader."""
-        return _without_types(super().get_params(ctx))
+        return _plain(super().get_params(ctx))
 
 
 def _filled(text: str | None) -> str:
     paragraphs = inspect.cleandoc(text or "").split("\n\n")
-    return "\n\n".join(part if "\n$ " in part else part.replace("\n", " ") for part in paragraphs)
+    return escape("\n\n".join(part if "\n$ " in part else part.replace("\n", " ") for part in paragraphs))
 
 
-def _without_types(params: Any) -> Any:
+def _plain(params: Any) -> Any:
+    """Remove types that say nothing to a reader, and the parentheses that Typer puts around a default in words."""
     for param in params:
+        if isinstance(getattr(param, "show_default", None), str):
+            param._get_default_string = partial(_default_in_words, param.show_default)
         if isinstance(param, TyperOption) and param.is_flag:
             param.metavar = ""
         elif isinstance(param, TyperArgument):
             param.display_type_rich = _no_type  # type: ignore[method-assign]
     return params
+
+
+def _default_in_words(words: str, **context: Any) -> str:
+    del context
+    return words
 
 
 def _no_type(ctx: Any) -> str:

@@ -13,12 +13,12 @@ from rich.table import Table
 
 from tagspread.cli.common import (
     AsJson,
-    BlankRows,
     Device,
     Ignore,
     ImageColumn,
     Outside,
     Quiet,
+    RunBlankRows,
     RunDelimiter,
     TagsColumn,
     may_be_stopped,
@@ -48,7 +48,8 @@ def compare(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Image folder that the paths in --labels are relative to, or that of RUN_B, if it was moved.",
+            help="Image folder: with --labels, the one that the paths in the table are relative to; otherwise the "
+            "image folder of RUN_B, if it was moved.",
             show_default="the image folder of RUN_B",
         ),
     ] = None,
@@ -57,13 +58,13 @@ def compare(
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
-    blank: BlankRows = None,
+    blank: RunBlankRows = None,
     samples: Annotated[int, typer.Option(min=1, metavar="N", help="Bootstrap samples for the intervals.")] = 1000,
     as_json: AsJson = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Compare two runs on the same images: the difference in mAP and average precision, with paired intervals.
+    """Compare two runs on the same images: the difference in mAP, and in average precision per tag, with intervals.
 
     Images are matched by content, so they may have been moved or renamed. To retrain with the same test images, use
     'tagspread train ... --compare RUN_A'.

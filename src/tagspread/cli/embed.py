@@ -18,7 +18,9 @@ def embed(
     images: ImagePaths,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="FILE", help=".npz file to write; it holds the image names and features."),
+        typer.Option(
+            "--out", "-o", metavar="FILE", help=".npz file to write, with the arrays 'images' (names) and 'features'."
+        ),
     ],
     backbone: Annotated[
         str,
@@ -48,8 +50,8 @@ def embed(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder of cached features: those of images that it holds are not computed again. 'tagspread train' "
-            "uses the same folder.",
+            help="Folder in which to cache features. Cached features are not computed again, also by 'tagspread train "
+            "--cache DIR'.",
         ),
     ] = None,
     device: Device = "auto",

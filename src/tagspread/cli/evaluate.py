@@ -13,13 +13,13 @@ from rich.table import Table
 
 from tagspread.cli.common import (
     AsJson,
-    BlankRows,
     Device,
     Ignore,
     ImageColumn,
     Mirror,
     Outside,
     Quiet,
+    RunBlankRows,
     RunDelimiter,
     RunPath,
     TableImages,
@@ -53,7 +53,7 @@ def evaluate(
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
-    blank: BlankRows = None,
+    blank: RunBlankRows = None,
     samples: Annotated[int, typer.Option(min=1, metavar="N", help="Bootstrap samples for the intervals.")] = 1000,
     mirror: Mirror = False,
     as_json: AsJson = False,

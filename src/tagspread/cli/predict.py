@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tagspread.cli.common import (
-    BlankRows,
     Device,
     Ignore,
     ImageColumn,
@@ -19,6 +18,7 @@ from tagspread.cli.common import (
     Outside,
     OverwriteFile,
     Quiet,
+    RunBlankRows,
     RunDelimiter,
     RunPath,
     TagsColumn,
@@ -91,13 +91,13 @@ def predict(
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
-    blank: BlankRows = None,
+    blank: RunBlankRows = None,
     raw: Annotated[
         bool,
         typer.Option(
             "--raw",
-            help="Write the cells of a CSV file as they are. By default, names and tags that spreadsheets execute as "
-            "formulas (=, +, -, @) begin with ./ or the delimiter.",
+            help="Write names and tags to a CSV file unchanged. By default, those that a spreadsheet would execute as "
+            "a formula (they begin with =, +, - or @) get a prefix: ./ for names, the delimiter for tags.",
         ),
     ] = False,
     device: Device = "auto",

@@ -32,7 +32,7 @@ def pseudo_labels(
         str | None,
         typer.Option(
             metavar="URL",
-            help="With --label-studio: the address under which the images are served, if not as local files.",
+            help="With --label-studio: URL of the image folder, unless Label Studio reads the images as local files.",
         ),
     ] = None,
     most: Annotated[

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from tagspread.cli.common import (
-    BlankRows,
     Device,
     Ignore,
     ImageColumn,
     Outside,
     Quiet,
+    RunBlankRows,
     RunDelimiter,
     RunPath,
     TableImages,
@@ -50,7 +50,7 @@ def report(
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
-    blank: BlankRows = None,
+    blank: RunBlankRows = None,
     no_images: Annotated[
         bool,
         typer.Option("--no-images", help="Use only the files of the run: do not read, score or show images."),

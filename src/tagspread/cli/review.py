@@ -18,7 +18,7 @@ def review(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the labels of the run and the answers into this label table (.csv), and serve nothing.",
+            help="Label table (.csv) to write: the labels of the run and the answers. The page is not started.",
         ),
     ] = None,
     images: Annotated[
@@ -26,11 +26,19 @@ def review(
     ] = None,
     user: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Name kept with the answers.", show_default="the account; set on the page"),
+        typer.Option(
+            metavar="NAME",
+            help="Name of the reviewer, stored with each answer. It can be changed on the page.",
+            show_default="your login name",
+        ),
     ] = None,
     host: Annotated[
         str,
-        typer.Option(metavar="ADDRESS", help="Address to listen on. Other machines can only connect to another one."),
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address to listen on. With the default, only this machine can open the page. 0.0.0.0 lets other "
+            "machines of the network open it, too; the connection is not encrypted.",
+        ),
     ] = "127.0.0.1",
     port: Annotated[
         int | None,
@@ -41,10 +49,12 @@ def review(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Review the predictions of a run in the browser: doubtful images first, each answer saved at once.
+    """Review the predictions of a run in the browser, the most useful images first.
 
-    The first start scores the unlabeled images. The page is served on this machine only, at an address with a random
-    token. Answers are kept in RUN/review; train on them with --answers RUN, or export them.
+    An answer is yes, no or unknown for one tag of an image. Each answer is saved at once, in RUN/review. The images
+    come in the order of 'tagspread suggest': about one in five is drawn at random, for 'tagspread audit'. To use the
+    answers, train again with --answers RUN, or write them to a label table with --export. The first start scores the
+    unlabeled images. The page needs: pip install 'tagspread[review]'.
 
     Examples:
     $ tagspread review run

@@ -23,9 +23,10 @@ def suggest(
         str,
         typer.Option(
             metavar="NAME",
-            help="mixture (several of the others, always with random images), border (near a tag's quota), rare (tags "
-            "whose frequency is least known), disagree (models or mirror images contradict each other), diverse "
-            "(unlike all labeled images), or random (an unbiased sample).",
+            help="mixture (rare, border, disagree and random images), border (images at the border between positive "
+            "and negative pseudo-labels of a tag), rare (images that probably have a tag with few labels), disagree "
+            "(images on which the model and the labeled-only model, or the image and its mirror image, disagree), "
+            "diverse (images unlike all labeled ones), or random (an unbiased sample).",
         ),
     ] = "mixture",
     images: Annotated[
@@ -37,9 +38,9 @@ def suggest(
 ) -> None:
     """Suggest which unlabeled images of a run to label next.
 
-    The first call scores all unlabeled images; later calls reuse the scores. Images that reviewers have answered are
-    not suggested again. The images of the strategy 'random' are recorded as random draws: once they are answered in
-    'tagspread review', 'tagspread audit' estimates class frequencies from them.
+    The first call scores all unlabeled images; later calls reuse the scores. Reviewed images are not suggested again.
+    The images of the strategy 'random' are an unbiased sample: after you review them with 'tagspread review',
+    'tagspread audit' estimates class frequencies from them.
 
     Example:
     $ tagspread suggest run -n 100 -o next.csv

@@ -12,12 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from tagspread.cli.common import (
-    BlankRows,
     Device,
     Ignore,
     ImageColumn,
     Outside,
     Quiet,
+    RunBlankRows,
     RunDelimiter,
     RunPath,
     TableImages,
@@ -50,10 +50,10 @@ def thresholds(
     tags_column: TagsColumn = None,
     ignore: Ignore = None,
     allow_outside: Outside = False,
-    blank: BlankRows = None,
+    blank: RunBlankRows = None,
     min_positives: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="Tags with fewer than N images in --labels share one threshold."),
+        typer.Option(min=1, metavar="N", help="Tags that fewer than N images in --labels have share one threshold."),
     ] = 5,
     calibrate: Annotated[bool, typer.Option(help="Also calibrate the probabilities.")] = True,
     device: Device = "auto",

@@ -64,24 +64,25 @@ def train(
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="Run that was reviewed with 'tagspread review': its answers are added to --labels, and win over them.",
+            help="Run that was reviewed with 'tagspread review'. The answers are added to the labels of --labels, and "
+            "replace them where both exist.",
         ),
     ] = None,
     priors: Annotated[
         str | None,
         typer.Option(
             metavar="audit",
-            help="Class frequencies for CAP: 'audit' estimates them from the random share of --answers; see 'tagspread "
-            "audit'.",
-            show_default="those of the labels",
+            help="Class frequencies for CAP. 'audit' estimates them from the randomly drawn images that were reviewed; "
+            "it needs --answers. See 'tagspread audit'.",
+            show_default="the class frequencies of the labeled images",
         ),
     ] = None,
     compare: Annotated[
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="Earlier run to compare with: its test images are set aside again, and training ends with the paired "
-            "difference of the two runs.",
+            help="Earlier run to compare with. The new run has the same test images. After training, the difference "
+            "between the two runs is printed.",
         ),
     ] = None,
     delimiter: Delimiter = None,
@@ -114,7 +115,8 @@ def train(
         typer.Option(
             metavar="MODE",
             help="What to train: full (the whole network), head (a linear head on the frozen network; no GPU needed), "
-            "or auto (head if there is no GPU and the unlabeled set has at least 2,000 images; otherwise full).",
+            "or auto (head if there is no GPU, the network is pretrained, and the unlabeled set has at least 2,000 "
+            "images; otherwise full). Options that head does not use, such as --epochs and --lr, change auto to full.",
             show_default="auto; preset paper: full",
             rich_help_panel=TRAINING,
         ),
@@ -123,8 +125,8 @@ def train(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Network: small (a small untrained network), resnet50, resnet50_v1 or any other model of the timm "
-            "library.",
+            help="Network: resnet50, any other model of the timm library, resnet50_v1 (the CAP paper's ResNet-50, with "
+            "--weights FILE), or small (a tiny untrained network, for the demo).",
             show_default="resnet50",
             rich_help_panel=TRAINING,
         ),
@@ -152,7 +154,7 @@ def train(
         typer.Option(
             metavar="N",
             help="Warm-up epochs, on labeled images only.",
-            show_default="0: a head is fitted instead; preset paper: 12",
+            show_default="0, because the head is fitted on features of the frozen network; preset paper: 12",
             rich_help_panel=TRAINING,
         ),
     ] = None,
@@ -179,7 +181,7 @@ def train(
         typer.Option(
             metavar="RATE",
             help="Learning rate.",
-            show_default="3e-05, head 1e-04; preset paper: 1e-04",
+            show_default="3e-05, last layer 1e-04; preset paper: 1e-04",
             rich_help_panel=TRAINING,
         ),
     ] = None,
@@ -192,8 +194,8 @@ def train(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Any other training setting, such as ema_decay=0.99. Repeatable. The API "
-            "reference of TrainConfig lists the settings.",
+            help="Any other training setting, such as ema_decay=0.99. Repeatable. The API reference "
+            "lists all settings under TrainConfig.",
             rich_help_panel=TRAINING,
         ),
     ] = None,
@@ -213,8 +215,9 @@ def train(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Model to predict with: better (the labeled-only model if its mAP is higher on the held-out or test "
-            "images, and the 90 % interval of the difference says so) or last (always the model of the last epoch).",
+            help="Model to predict with: better (the model trained with the unlabeled images, unless the labeled-only "
+            "model has a higher mAP on the held-out or test images, and the 90 % interval of the difference excludes "
+            "0) or last (always the model trained with the unlabeled images).",
             show_default="better",
         ),
     ] = None,
