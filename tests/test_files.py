@@ -5,6 +5,7 @@ import json
 import os
 import stat
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from tagspread.files import (
     hold_lock,
     lock_of,
     refuse_others,
+    refuse_special,
     remove_stale,
     swap_files,
     write_csv,
@@ -311,3 +313,14 @@ def test_everybody_goes_on_where_there_are_no_locks(tmp_path, monkeypatch, troub
         assert other
     with SharedLock(tmp_path / ".needed").release() as last:
         assert last
+
+
+def test_pipes_and_devices_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "file.csv").write_text("x")
+    with pytest.raises(TagspreadError, match=r"pipe.csv is a pipe, not a file; save its contents"):
+        refuse_special(tmp_path / "pipe.csv")
+    with pytest.raises(TagspreadError, match="/dev/zero is a device"):
+        refuse_special(Path("/dev/zero"))
+    for usual in ("file.csv", "missing.csv", ".", "a\0b"):
+        refuse_special(tmp_path / usual)

@@ -3,8 +3,12 @@
     python tools/mutants.py --count 60 --seed 1 --out mutants.csv
 
 A mutant changes one operator (``<`` to ``<=``, ``+`` to ``-``, ``and`` to ``or``, ...), one number (n to n + 1) or one
-truth value, in a copy of the source. The tests of its room run first; the whole suite runs if they all pass. A mutant
-that no test notices is listed with its line: either a test is missing, or the change makes no difference.
+truth value, in a copy of the source. The nearest tests run first: those that name its module. Then those of its room
+run, unless ``--nearest`` is given; with ``--whole``, the whole suite. A mutant that no test notices is listed with its
+line: either a test is missing, or the change makes no difference.
+
+Tests run in a fork of this process, which has the large packages imported, so that a mutant costs little more than its
+tests.
 """
 
 from __future__ import annotations
@@ -12,14 +16,17 @@ from __future__ import annotations
 import argparse
 import ast
 import csv
+import importlib
 import os
 import random
+import re
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
+import time
+import traceback
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +40,11 @@ ROOMS = {  # tests of a room, nearest first
     "predict": ["predict", "report"],
     "vision": ["vision", "train"],
 }
+# imported before the forks
+LARGE = (
+    "torch", "torchvision", "timm", "numpy", "scipy.stats", "sklearn.linear_model", "pandas",
+    "PIL.Image", "safetensors.torch", "pyarrow", "typer", "rich.console", "matplotlib",
+)  # fmt: skip
 # each operator and what replaces it
 COMPARISONS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Lt: ("<", "<="),
@@ -110,28 +122,88 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
         yield Mutant(file, number, start, end, new)
 
 
-def is_noticed(mutant: Mutant, whole: bool) -> tuple[bool, str]:
+def nearest_tests(file: Path) -> list[str]:
+    """Return the tests that name a module: first those called like it, then others of its rooms; and its doctests."""
+    parts = file.relative_to(ROOT / "src" / "tagspread").with_suffix("").parts
+    *packages, name = parts[:-1] if parts[-1] == "__init__" else parts
+    package = ".".join(("tagspread", *packages))
+    named = re.compile(rf"{package}\.{name}\b|from {package} import [^\n]*\b{name}\b")
+    found = [
+        test for room in ROOMS[parts[0]] for test in _files(room) if named.search(test.read_text(encoding="utf-8"))
+    ]
+    found.sort(key=lambda test: name not in test.stem)  # stable
+    tests = found or [test for test in _files(ROOMS[parts[0]][0]) if name in test.stem]
+    return [str(test.relative_to(ROOT)) for test in tests] or [f"tests/{ROOMS[parts[0]][0]}"]
+
+
+def _files(room: str) -> list[Path]:
+    path = ROOT / "tests" / room
+    return [path] if path.is_file() else sorted(path.rglob("test_*.py"))
+
+
+def is_noticed(mutant: Mutant, options: argparse.Namespace) -> tuple[bool, str]:
     """Apply a mutant to a copy of the source, run the tests, and return whether one failed, with its name."""
-    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+    with tempfile.TemporaryDirectory(prefix="mutant-", dir=options.scratch) as folder:
         shutil.copytree(ROOT / "src", Path(folder) / "src")
         file = Path(folder) / mutant.file.relative_to(ROOT)
         data = file.read_bytes()
         file.write_bytes(data[: mutant.start] + mutant.new.encode() + data[mutant.end :])
-        environment = os.environ | {"PYTHONPATH": str(Path(folder) / "src"), "OMP_NUM_THREADS": "1"}
         room = mutant.file.relative_to(ROOT / "src" / "tagspread").parts[0]
-        rounds = [[f"tests/{name}"] for name in ROOMS[room]] + ([["tests"]] if whole else [])
+        rounds = [[*nearest_tests(mutant.file), str(file)]]
+        if not options.nearest:
+            rounds += [[f"tests/{name}"] for name in ROOMS[room]] + ([["tests"]] if options.whole else [])
         for tests in rounds:
-            call = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-            try:
-                done = subprocess.run(
-                    call, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=1800
-                )
-            except subprocess.TimeoutExpired:
-                return True, "timeout"
-            if done.returncode:
-                failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-                return True, (failed or ["interrupted"])[0][:120]
+            if failed := run_tests(tests, Path(folder), options.seconds):
+                return True, failed
     return False, ""
+
+
+def run_tests(tests: list[str], folder: Path, seconds: float) -> str:
+    """Run tests in a fork, on the source in a folder; return the first that fails, or an empty string."""
+    output = folder / "output"
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.setpgrp()  # so that its own processes can be ended with it
+            descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(descriptor, 1)
+            os.dup2(descriptor, 2)
+            os.environ["PYTHONPATH"] = str(folder / "src")
+            sys.path[:0] = [str(folder / "src"), str(ROOT)]
+            os.chdir(ROOT)
+            import pytest
+
+            base = ["-c", str(ROOT / "pyproject.toml"), f"--rootdir={ROOT}", f"--basetemp={folder / 'tmp'}"]
+            base += [
+                "-x",
+                "-q",
+                "--tb=line",
+                "-p",
+                "no:cacheprovider",
+                "-W",
+                "ignore::pytest.PytestAssertRewriteWarning",
+            ]
+            code = int(pytest.main([*base, *tests]))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            said = output.read_text(errors="replace")
+            failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
+            if status and not failed and os.waitstatus_to_exitcode(status) >= 0:
+                raise RuntimeError(f"pytest cannot run {tests}: {said}")
+            return "" if not status else (failed or ["crash"])[0][:120]
+        time.sleep(0.2)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "timeout"
 
 
 def main() -> None:
@@ -139,21 +211,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--nearest", action="store_true", help="run only the tests that name the module")
     parser.add_argument("--whole", action="store_true", help="run the whole suite on what the room's tests miss")
+    parser.add_argument("--only", action="append", default=[], help="number of a mutant to run, from 0; repeatable")
+    parser.add_argument("--seconds", type=float, default=1800, help="time limit of the tests of a mutant")
+    parser.add_argument("--scratch", type=Path, help="folder for the copies of the source")
     parser.add_argument("--out", type=Path, help="CSV file for the result of each mutant")
     options = parser.parse_args()
     files = [file for room in ROOMS for file in sorted((ROOT / "src" / "tagspread" / room).rglob("*.py"))]
     drawn = random.Random(options.seed).sample([mutant for file in files for mutant in mutants_of(file)], options.count)
+    wanted = [int(number) for number in options.only] or range(len(drawn))
+    for name in LARGE:
+        importlib.import_module(name)
     lines: list[tuple[str, str, str, bool, str, str]] = []
-    with ThreadPoolExecutor(options.jobs) as pool:
-        results = pool.map(lambda mutant: is_noticed(mutant, options.whole), drawn)
-        for mutant, (noticed, by) in zip(drawn, results, strict=True):
-            text = mutant.file.read_text(encoding="utf-8").splitlines()[mutant.line - 1].strip()
-            old = mutant.file.read_bytes()[mutant.start : mutant.end].decode()
-            where = f"{mutant.file.relative_to(ROOT)}:{mutant.line}"
-            print(f"{'noticed' if noticed else 'MISSED'}  {where}  {old} -> {mutant.new}  {text[:90]}", flush=True)
-            lines.append((where, old, mutant.new, noticed, by, text))
+    for number in wanted:
+        mutant = drawn[number]
+        noticed, by = is_noticed(mutant, options)
+        text = mutant.file.read_text(encoding="utf-8").splitlines()[mutant.line - 1].strip()
+        old = mutant.file.read_bytes()[mutant.start : mutant.end].decode()
+        where = f"{mutant.file.relative_to(ROOT)}:{mutant.line}"
+        verdict = "noticed" if noticed else "MISSED "
+        print(f"{number:3} {verdict} {where}  {old} -> {mutant.new}  {text[:90]}  {by}", flush=True)
+        lines.append((where, old, mutant.new, noticed, by, text))
     print(f"{sum(line[3] for line in lines)} of {len(lines)} mutants noticed")
     if options.out:
         with options.out.open("w", newline="", encoding="utf-8") as opened:

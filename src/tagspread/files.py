@@ -341,6 +341,17 @@ def _is_dead(entry: Path, host: str, pid: int) -> bool:
     return False
 
 
+def refuse_special(file: Path) -> None:
+    """Raise for a pipe or a device: it may have no end, and what is read from it cannot be read again."""
+    try:
+        mode = file.stat().st_mode
+    except (OSError, ValueError):
+        return  # whoever opens it says why
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        kind = "a pipe" if stat.S_ISFIFO(mode) else "a device"
+        raise TagspreadError(f"{file} is {kind}, not a file; save its contents in a file first.")
+
+
 def check_writable(folder: Path) -> None:
     """Raise OSError if no file can be created in a folder."""
     probe = _temporary(folder / "probe")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tagspread.cli.common import Device, ImagePaths, OverwriteFile, Quiet, may_be_stopped, say
-from tagspread.vision.sizes import SMALLEST
+from tagspread.vision.sizes import LARGEST, SMALLEST
 from tagspread.wording import counted
 
 BACKBONE = "tf_efficientnet_lite0"
@@ -35,6 +35,7 @@ def embed(
         int | None,
         typer.Option(
             min=SMALLEST,
+            max=LARGEST,
             metavar="PIXELS",
             help="Height and width to which images are resized.",
             show_default="chosen for the network",

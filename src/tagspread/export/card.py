@@ -15,7 +15,7 @@ import numpy as np
 from tagspread._version import __version__
 from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
-from tagspread.files import write_text
+from tagspread.files import refuse_special, write_text
 from tagspread.methods import METHODS
 from tagspread.report.sentences import length, percent, setting
 from tagspread.report.summary import RunSummary, summarize_run
@@ -75,6 +75,7 @@ def write_card(
 
 def read_evaluation(file: str | Path, classes: tuple[str, ...]) -> JsonObject:
     """Read the output of ``tagspread evaluate --json``; it must belong to a run with these classes."""
+    refuse_special(Path(file))
     try:
         evaluation = json.loads(Path(file).read_text(encoding="utf-8"))
         names = tuple(row["name"] for row in evaluation["classes"])

@@ -12,6 +12,7 @@ from tagspread.data.images.paths import Names, Paths, PathsWriter
 from tagspread.data.tables.image_names import looks_like_image, refuse_address
 from tagspread.data.tables.read import separator_of
 from tagspread.errors import TagspreadError
+from tagspread.files import refuse_special
 
 LINES = (".txt", ".lst")  # a path per line
 LISTS = (*LINES, ".csv", ".tsv")
@@ -67,6 +68,7 @@ def _checked(sources: Sources, given: Sequence[Path]) -> Sources:
 
 
 def _listed(file: Path) -> list[str]:
+    refuse_special(file)
     try:
         with file.open(newline="", encoding="utf-8-sig") as opened:
             if file.suffix.lower() in LINES:

@@ -16,6 +16,7 @@ This module imports neither torch nor NumPy, because the server must stay small.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import sqlite3
@@ -24,12 +25,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from tagspread.errors import TagspreadError, check_choice
 
 FOLDER, FILE = "review", "answers.sqlite"
 FORMAT = 1  # PRAGMA user_version; raise it whenever the schema changes
+NOT_UTF8 = "Could not decode to UTF-8"  # SQLite has no error of its own for it
 BUSY_SECONDS = 10.0  # how long a write waits for another process
 
 YesNo = Literal["yes", "no", "unknown"]
@@ -37,6 +39,7 @@ ANSWERS: tuple[YesNo, ...] = get_args(YesNo)
 LABELS: dict[YesNo, int] = {"yes": 1, "no": 0, "unknown": -1}  # of a label table
 VISIT_COLUMNS = "digest, who, at, seconds"
 COLUMNS = "digest, image, tag, answer, who, at, seconds, source"  # in the order of the fields of an Answer
+_T = TypeVar("_T")
 _Execute: TypeAlias = Callable[..., sqlite3.Cursor]
 
 SCHEMA = """
@@ -205,6 +208,12 @@ class AnswerStore:
 
     def _prepare(self) -> None:
         execute = self._connection.execute
+        execute("PRAGMA trusted_schema=OFF")
+        (version,) = execute("PRAGMA user_version").fetchone()
+        if version == 0 and _schema_of(self._connection):
+            raise TagspreadError(
+                f"{self.file} was not written by tagspread review; move it elsewhere, or restore the answers."
+            )
         execute("PRAGMA journal_mode=WAL")
         execute("PRAGMA synchronous=FULL")  # a commit is on the disk, not only in memory, when it returns
         (version,) = execute("PRAGMA user_version").fetchone()
@@ -220,6 +229,8 @@ class AnswerStore:
                 f"{self.file} was written by another version of tagspread (format {version}, not {FORMAT}); use that "
                 "version."
             )
+        if _schema_of(self._connection) != _own_schema():  # a view or a trigger could do anything
+            raise StoreError(f"{self.file} is damaged (its tables were changed); restore it from a copy.")
 
     def __enter__(self) -> AnswerStore:
         return self
@@ -269,7 +280,7 @@ class AnswerStore:
                 return None
             undone = Step(
                 [_answer(row) for row in execute(f"SELECT {COLUMNS} FROM answers WHERE step = ? ORDER BY id", last)],
-                [Visit(*row) for row in execute(f"SELECT {VISIT_COLUMNS} FROM visits WHERE step = ?", last)],
+                [_visit(row) for row in execute(f"SELECT {VISIT_COLUMNS} FROM visits WHERE step = ?", last)],
             )
             for table, column in (("steps", "id"), ("answers", "step"), ("visits", "step")):
                 execute(f"UPDATE {table} SET undone_at = ? WHERE {column} = ?", (time.time(), *last))
@@ -283,11 +294,11 @@ class AnswerStore:
         """
         latest = "SELECT max(id) FROM answers WHERE undone_at IS NULL"
         which = " AND digest = ?" if digest is not None else ""
-        rows = self._select(
+        return self._select(
             f"SELECT {COLUMNS} FROM answers WHERE id IN ({latest}{which} GROUP BY digest, tag) ORDER BY id",
             () if digest is None else (digest,),
+            make=_answer,
         )
-        return [_answer(row) for row in rows]
 
     def history(self, digest: str | None = None) -> list[Answer]:
         """Return all answers that were not undone, in the order in which they were given.
@@ -295,11 +306,11 @@ class AnswerStore:
         Args:
             digest: of one image; of all images by default.
         """
-        rows = self._select(
+        return self._select(
             f"SELECT {COLUMNS} FROM answers WHERE undone_at IS NULL{' AND digest = ?' if digest else ''} ORDER BY id",
             (digest,) if digest else (),
+            make=_answer,
         )
-        return [_answer(row) for row in rows]
 
     def conflicts(self, digest: str | None = None) -> list[Conflict]:
         """Return the answers on which two people disagree.
@@ -328,7 +339,7 @@ class AnswerStore:
 
     def added_tags(self) -> list[str]:
         """Return the tags that reviewers added, in order."""
-        return [str(name) for (name,) in self._select("SELECT name FROM tags ORDER BY at, name")]
+        return self._select("SELECT name FROM tags ORDER BY at, name", make=_text)
 
     # --- the queue ----------------------------------------------------------------------------------------------------
 
@@ -344,8 +355,8 @@ class AnswerStore:
 
     def queue(self, run_id: str) -> list[Queued]:
         """Return the queue of a run, in order."""
-        rows = self._select("SELECT row, strategy, tags FROM queue WHERE run = ? ORDER BY position", (run_id,))
-        return [Queued(row, strategy, tuple(json.loads(tags))) for row, strategy, tags in rows]
+        query = "SELECT row, strategy, tags FROM queue WHERE run = ? ORDER BY position"
+        return self._select(query, (run_id,), make=_queued)
 
     # --- the random sample --------------------------------------------------------------------------------------------
 
@@ -358,12 +369,11 @@ class AnswerStore:
 
     def draws(self, run_id: str) -> list[str]:
         """Return the digests of a run's images in the order in which they are drawn at random."""
-        rows = self._select("SELECT digest FROM draws WHERE run = ? ORDER BY position", (run_id,))
-        return [str(digest) for (digest,) in rows]
+        return self._select("SELECT digest FROM draws WHERE run = ? ORDER BY position", (run_id,), make=_text)
 
     def visited(self) -> set[str]:
         """Return the digests of the images that were finished or skipped."""
-        return {str(digest) for (digest,) in self._select("SELECT DISTINCT digest FROM visits WHERE undone_at IS NULL")}
+        return set(self._select("SELECT DISTINCT digest FROM visits WHERE undone_at IS NULL", make=_text))
 
     def random_sample(self, run_id: str) -> list[str]:
         """Return the images that are an unbiased sample: the longest beginning of the draws that was visited.
@@ -398,8 +408,8 @@ class AnswerStore:
 
     def leased_by_others(self, holder: str) -> set[str]:
         """Return the images that other pages hold now."""
-        rows = self._select("SELECT digest FROM leases WHERE holder <> ? AND expires >= ?", (holder, time.time()))
-        return {str(digest) for (digest,) in rows}
+        query = "SELECT digest FROM leases WHERE holder <> ? AND expires >= ?"
+        return set(self._select(query, (holder, time.time()), make=_text))
 
     def release(self, holder: str | None = None) -> None:
         """Give back all images that a page holds; of all pages if None, when a server starts."""
@@ -408,9 +418,9 @@ class AnswerStore:
 
     # --- SQLite -------------------------------------------------------------------------------------------------------
 
-    def _select(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def _select(self, query: str, values: Sequence[object] = (), *, make: Callable[[tuple[Any, ...]], _T]) -> list[_T]:
         with self._lock, self._reported():
-            return self._connection.execute(query, values).fetchall()
+            return [make(row) for row in self._connection.execute(query, values)]
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[_Execute]:
@@ -431,7 +441,7 @@ class AnswerStore:
         try:
             yield
         except sqlite3.Error as error:
-            if isinstance(error, sqlite3.OperationalError):
+            if isinstance(error, sqlite3.OperationalError) and NOT_UTF8 not in str(error):
                 raise StoreError(
                     f"{self.file} cannot be written or read ({error}); free disk space or check its permissions, then "
                     "try again. Answers saved before are kept."
@@ -439,9 +449,55 @@ class AnswerStore:
             raise StoreError(f"{self.file} is damaged ({error}); restore it from a copy, or move it away.") from None
 
 
+def _schema_of(connection: sqlite3.Connection) -> dict[str, str]:
+    """Return the statements that made the tables and indexes of a file, by name."""
+    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+    return {name: " ".join(sql.split()) for name, sql in rows}
+
+
+@functools.cache
+def _own_schema() -> dict[str, str]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(SCHEMA)
+        return _schema_of(connection)
+
+
 def _answer(row: tuple[Any, ...]) -> Answer:
-    answer = Answer(*row)
-    return answer._replace(image=bytes(row[1]).decode("utf-8", "surrogateescape"))
+    digest, image, tag, answer, who, at, seconds, source = row
+    are_texts = all(isinstance(text, str) for text in (digest, tag, who, source)) and isinstance(image, bytes)
+    if not are_texts or not _are_times(at, seconds) or answer not in ANSWERS:
+        raise sqlite3.DataError(f"an answer is {str(row)[:200]}")
+    return Answer(digest, image.decode("utf-8", "surrogateescape"), tag, answer, who, at, seconds, source)
+
+
+def _visit(row: tuple[Any, ...]) -> Visit:
+    digest, who, at, seconds = row
+    if not isinstance(digest, str) or not isinstance(who, str) or not _are_times(at, seconds):
+        raise sqlite3.DataError(f"a visit is {str(row)[:200]}")
+    return Visit(digest, who, at, seconds)
+
+
+def _queued(row: tuple[Any, ...]) -> Queued:
+    number, strategy, text = row
+    try:
+        tags = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        tags = None
+    if not isinstance(number, int) or not isinstance(strategy, str) or not isinstance(tags, list):
+        raise sqlite3.DataError(f"an entry of the queue is {str(row)[:200]}")
+    if not all(isinstance(tag, str) for tag in tags):
+        raise sqlite3.DataError(f"an entry of the queue has the tags {text[:200]}")
+    return Queued(number, strategy, tuple(tags))
+
+
+def _text(row: tuple[Any, ...]) -> str:
+    if not isinstance(row[0], str):
+        raise sqlite3.DataError(f"{str(row[0])[:200]} is no text")
+    return row[0]
+
+
+def _are_times(*values: object) -> bool:
+    return all(isinstance(value, float | int) for value in values)
 
 
 def _bytes(name: str) -> bytes:

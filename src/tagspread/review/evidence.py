@@ -7,13 +7,11 @@ kept in ``RUN/review/evidence.npz`` until the run changes.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +22,14 @@ from torch import Tensor
 
 from tagspread.core.thresholds import class_counts
 from tagspread.errors import Blank, TagspreadError
-from tagspread.files import atomic_file
 from tagspread.predict.images import read_chunks
 from tagspread.predict.tagger import Tagger, load
 from tagspread.progress import Watcher
 from tagspread.review.answers import FOLDER
+from tagspread.review.arrays import fits, read_arrays, write_arrays
 from tagspread.review.strategies import Evidence
 from tagspread.run.record import RunRecord
+from tagspread.run.schema import COUNT, TEXT, Record
 from tagspread.run.split import FILE as SPLIT
 from tagspread.run.split import Part
 from tagspread.train.finalize import LABELED_ONLY
@@ -40,6 +39,7 @@ FORMAT = 1
 SOURCES = ("labels.json", SPLIT)  # the evidence is computed again if one of them changes
 LABELED = (Part.LABELED, Part.APART, Part.HELD_OUT)
 FEATURES = 64  # numbers kept of each image's features, a random projection: enough to compare distances
+FACTS = Record(required={"format": COUNT, "sources": TEXT, "unreadable": COUNT})
 Floats = npt.NDArray[np.floating[Any]]
 
 
@@ -95,6 +95,7 @@ def scored_run(
     *,
     device: str = "auto",
     watcher: Watcher | None = None,
+    record: RunRecord | None = None,
 ) -> Scored:
     """Return scores and features of a run's images; compute them if the run has changed since they were kept.
 
@@ -103,18 +104,19 @@ def scored_run(
         images: the folder of images, if it was moved.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         watcher: shows the progress.
+        record: the record of the run, if it was read before.
     """
-    path, watcher = Path(run), watcher or Watcher(quiet=True)
-    sources = _digest_sources(path)
-    if (kept := _read(path, sources)) is not None:
+    record = RunRecord.read(run) if record is None else record
+    sources = _digest_sources(record.path)
+    if (kept := _read(record, sources)) is not None:
         return kept
-    scored = _score(path, images, device, watcher)
-    _write(path, scored, sources)
+    scored = _score(record, images, device, watcher or Watcher(quiet=True))
+    _write(record.path, scored, sources)
     return scored
 
 
-def _score(run: Path, images: str | Path | None, device: str, watcher: Watcher) -> Scored:
-    record = RunRecord.read(run)
+def _score(record: RunRecord, images: str | Path | None, device: str, watcher: Watcher) -> Scored:
+    run = record.path
     tagger = load(run, device)
     unlabeled, labeled = record.split.rows(Part.UNLABELED), record.split.rows(*LABELED)
     if not len(unlabeled):
@@ -216,28 +218,34 @@ def _digest_sources(run: Path) -> str:
 
 
 def _write(run: Path, scored: Scored, sources: str) -> None:
-    (run / FOLDER).mkdir(exist_ok=True)
     facts = {"format": FORMAT, "sources": sources, "unreadable": scored.unreadable}
-    arrays: dict[str, Any] = {name: value for name, value in vars(scored).items() if isinstance(value, np.ndarray)}
-    with atomic_file(run / FOLDER / FILE) as opened:
-        np.savez(opened, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
+    arrays = {name: value for name, value in vars(scored).items() if isinstance(value, np.ndarray)}
+    write_arrays(run / FOLDER / FILE, facts, arrays)
 
 
-def _read(run: Path, sources: str) -> Scored | None:
+def _read(record: RunRecord, sources: str) -> Scored | None:
     """Read what was kept; return None if it is missing, damaged or out of date: it is computed again."""
-    try:
-        with np.load(run / FOLDER / FILE, allow_pickle=False) as arrays:
-            facts = json.loads(arrays["facts"].tobytes())
-            if (facts["format"], facts["sources"]) != (FORMAT, sources):
-                return None
-            return Scored(
-                arrays["rows"],
-                arrays["scores"],
-                arrays.get("baseline"),
-                arrays.get("mirror"),
-                arrays.get("features"),
-                arrays.get("labeled_features"),
-                int(facts["unreadable"]),
-            )
-    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile):
+    found = read_arrays(record.path / FOLDER / FILE, FACTS, FORMAT)
+    if found is None or found[0]["sources"] != sources:
         return None
+    facts, arrays = found
+    rows, scores, features = arrays.get("rows"), arrays.get("scores"), arrays.get("features")
+    if rows is None or scores is None or not fits(rows, "iu", (None,)):
+        return None
+    both = (len(rows), len(record.split.classes))
+    width = None if features is None or features.ndim != 2 else features.shape[1]
+    shapes = {"baseline": both, "mirror": both, "features": (len(rows), width), "labeled_features": (None, width)}
+    more = {name: arrays.get(name) for name in shapes}
+    if (
+        not len(rows)
+        or not np.isin(rows, record.split.rows(Part.UNLABELED)).all()
+        or len(np.unique(rows)) != len(rows)
+        or not fits(scores, "f", both)
+        or any(values is not None and not fits(values, "f", shapes[name]) for name, values in more.items())
+        or (more["features"] is None) != (more["labeled_features"] is None)
+        or not all(np.isfinite(values).all() for values in (scores, *more.values()) if values is not None)
+    ):
+        return None
+    return Scored(
+        rows, scores, more["baseline"], more["mirror"], more["features"], more["labeled_features"], facts["unreadable"]
+    )

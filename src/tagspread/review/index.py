@@ -7,20 +7,36 @@ images of the run that may be shown, the tagger's probabilities for the unlabele
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
+from tagspread.aliases import JsonObject
 from tagspread.errors import Blank, TagspreadError
-from tagspread.files import atomic_file
+from tagspread.review.arrays import Arrays, fits, read_arrays, write_arrays
+from tagspread.run.schema import COUNT, NAME, NAMES, TEXT, Kind, ListOf, MapOf, Record
 
 FOLDER, FILE = "review", "index.npz"
 FORMAT = 1
 SOURCES = ("labels.json", "split.csv", "pseudo_labels.csv")  # the index is prepared again if one of them changes
+
+ARRAYS = {  # kinds of numbers, and what there is one of
+    "rows": ("iu", "image"),
+    "unlabeled": ("b", "image"),
+    "thresholds": ("f", "class"),
+    "y": ("i", "both"),
+    "scores": ("f", "both"),
+    "pseudo": ("i", "both"),
+}
+DIGEST = Kind("a digest", lambda value: isinstance(value, str) and value.isascii() and value.isalnum())
+PATH = Kind("a path", lambda value: isinstance(value, str) and "\0" not in value)
+FACTS = Record(
+    required={
+        "format": COUNT, "run": TEXT, "root": PATH, "recorded_root": PATH, "names": ListOf(PATH, least=1),
+        "digests": ListOf(DIGEST), "classes": ListOf(NAME, least=1), "unreadable": NAMES, "sources": MapOf(TEXT),
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,45 +106,44 @@ def write_index(run: Path, index: Index) -> None:
         "unreadable": index.unreadable,
         "sources": index.sources,
     }
-    (run / FOLDER).mkdir(exist_ok=True)
-    with atomic_file(run / FOLDER / FILE) as opened:
-        np.savez(
-            opened,
-            facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),  # escapes keep names that are not UTF-8
-            rows=index.rows,
-            unlabeled=index.unlabeled,
-            thresholds=index.thresholds,
-            y=index.y,
-            scores=index.scores,
-            pseudo=index.pseudo,
-        )
+    write_arrays(run / FOLDER / FILE, facts, {name: getattr(index, name) for name in ARRAYS})
 
 
 def read_index(run: Path) -> Index | None:
     """Read the index of a run; return None if it is missing, damaged, or of another version: it is prepared again."""
-    try:
-        with np.load(run / FOLDER / FILE, allow_pickle=False) as arrays:
-            facts: dict[str, Any] = json.loads(arrays["facts"].tobytes())
-            if facts["format"] != FORMAT:
-                return None
-            return Index(
-                run_id=facts["run"],
-                root=facts["root"],
-                recorded_root=facts["recorded_root"],
-                names=facts["names"],
-                rows=arrays["rows"],
-                digests=facts["digests"],
-                unlabeled=arrays["unlabeled"],
-                classes=tuple(facts["classes"]),
-                thresholds=arrays["thresholds"],
-                y=arrays["y"],
-                scores=arrays["scores"],
-                pseudo=arrays["pseudo"],
-                unreadable=tuple(facts["unreadable"]),
-                sources=facts["sources"],
-            )
-    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile):
+    if (found := read_arrays(run / FOLDER / FILE, FACTS, FORMAT)) is None:
         return None
+    facts, arrays = found
+    if not _is_consistent(facts, arrays):
+        return None
+    return Index(
+        run_id=facts["run"],
+        root=facts["root"],
+        recorded_root=facts["recorded_root"],
+        names=facts["names"],
+        digests=facts["digests"],
+        classes=tuple(facts["classes"]),
+        unreadable=tuple(facts["unreadable"]),
+        sources=facts["sources"],
+        **{name: arrays[name] for name in ARRAYS},
+    )
+
+
+def _is_consistent(facts: JsonObject, arrays: Arrays) -> bool:
+    """Return whether all arrays are there and fit each other, so that no request fails later."""
+    images, classes = len(facts["names"]), len(facts["classes"])
+    shapes = {"image": (images,), "class": (classes,), "both": (images, classes)}
+    if any(not fits(arrays.get(name), kinds, shapes[shape]) for name, (kinds, shape) in ARRAYS.items()):
+        return False
+    if len(facts["digests"]) != images or len(set(facts["classes"])) != classes or (arrays["rows"] < 0).any():
+        return False
+    scores, unlabeled = arrays["scores"], arrays["unlabeled"]
+    return bool(
+        ((scores[unlabeled] >= 0) & (scores[unlabeled] <= 1)).all()
+        and np.isnan(scores[~unlabeled]).all()
+        and not np.isnan(arrays["thresholds"]).any()
+        and all(np.isin(arrays[name], (-1, 0, 1)).all() for name in ("y", "pseudo"))
+    )
 
 
 def fresh_index(run: Path, images: Path | None = None) -> Index | None:

@@ -58,7 +58,7 @@ def prepare_index(run: Path, images: Path | None = None, *, device: str = "auto"
     artifact, record = read_artifact(run), RunRecord.read(run)
     split = record.split
     unlabeled, examples = split.rows(Part.UNLABELED), split.rows(Part.LABELED, Part.APART, Part.HELD_OUT)
-    scored = scored_run(run, images, device=device, watcher=Watcher(quiet))
+    scored = scored_run(run, images, device=device, watcher=Watcher(quiet), record=record)
     readable = np.isin(unlabeled, scored.rows)
     rows = np.concatenate([unlabeled[readable], examples])
     shown = np.arange(len(rows)) < readable.sum()

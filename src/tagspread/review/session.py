@@ -118,7 +118,8 @@ class Review:
         """
         with self._lock:
             done = int(self._visited[self._order].sum())
-            sample = [self._number[digest] for digest in self.store.random_sample(self.index.run_id)]
+            drawn = self.store.random_sample(self.index.run_id)
+            sample = [self._number[digest] for digest in drawn if digest in self._number]
         confirmed = total = 0
         column = {name: k for k, name in enumerate(self.index.classes)}
         for k in sample:

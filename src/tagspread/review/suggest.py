@@ -76,7 +76,7 @@ def suggest_images(
     if count < 1:
         raise TagspreadError(f"the number of images is {count}; suggest at least 1.")
     record = RunRecord.read(run)
-    scored = scored_run(run, images, device=device, watcher=watcher)
+    scored = scored_run(run, images, device=device, watcher=watcher, record=record)
     split, rows = record.split, scored.rows
     digests = [digest.decode() for digest in split.digests[rows].tolist()]
     with AnswerStore.open(run, create=True) as store:

@@ -23,6 +23,7 @@ import numpy as np
 
 from tagspread.data.tables.read import PSEUDO_LABEL_COLUMNS
 from tagspread.errors import TagspreadError
+from tagspread.files import refuse_special
 from tagspread.run import schema
 from tagspread.run.artifact import check_belongs
 from tagspread.run.folder import MANIFEST, RunFolder
@@ -112,6 +113,7 @@ def read_pseudo_labels(run: str | Path) -> list[PseudoLabeledImage]:
     if not folder.is_run:
         raise TagspreadError(f"{folder.path} is not a run folder: it has no config.json written by tagspread.")
     file = folder.path / FILE
+    refuse_special(file)
     if (folder.path / MANIFEST).exists():
         check_belongs(folder.path, schema.read_object(folder.path / MANIFEST), FILE)
     try:

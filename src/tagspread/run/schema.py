@@ -19,9 +19,10 @@ from typing import Any, Protocol
 
 from tagspread.aliases import JsonObject
 from tagspread.errors import TagspreadError
+from tagspread.files import refuse_special
+from tagspread.vision.sizes import LARGEST
 
 LARGEST_COUNT = 2**53
-LARGEST_SIDE = 2**11  # pixels; a larger input would take gigabytes of memory
 LONGEST_NAME = 255  # bytes of a file name
 DEEPEST = 8  # levels of a value that is only displayed
 SHOWN = 60  # characters of a wrong value that a message repeats
@@ -188,7 +189,7 @@ POSITIVE = Kind("a number above 0", lambda value: _is_number(value) and value > 
 SHARE = Kind("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
 FLOAT = Kind("a number", _is_float)
 COUNT = Kind("a whole number of at least 0", lambda value: _is_whole(value, 0, LARGEST_COUNT))
-SIDE = Kind(f"a whole number from 1 to {LARGEST_SIDE}", lambda value: _is_whole(value, 1, LARGEST_SIDE))
+SIDE = Kind(f"a whole number from 1 to {LARGEST}", lambda value: _is_whole(value, 1, LARGEST))
 PLAIN = Kind("a plain value", _is_plain)
 NAMES = ListOf(TEXT)
 PAIR = ListOf(NUMBER, length=2)
@@ -375,6 +376,7 @@ def parse_object(text: str | bytes, source: object, remedy: str = "copy it again
 
 def read_object(file: Path, schema: Schema | None = None) -> JsonObject:
     """Read a JSON object from a file and validate it; a missing file raises ``FileNotFoundError``."""
+    refuse_special(file)
     try:
         text = file.read_bytes()
     except FileNotFoundError:
@@ -389,6 +391,7 @@ def read_object(file: Path, schema: Schema | None = None) -> JsonObject:
 
 def read_log(file: Path) -> list[JsonObject]:
     """Read ``log.jsonl``; a missing file raises ``FileNotFoundError``."""
+    refuse_special(file)
     try:
         lines = file.read_bytes().splitlines()
     except FileNotFoundError:

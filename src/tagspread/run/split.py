@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from tagspread.data.images.store import Store
 from tagspread.errors import TagspreadError
+from tagspread.files import refuse_special
 from tagspread.run.artifact import file_digest
 from tagspread.run.folder import RunFolder
 from tagspread.wording import counted
@@ -164,6 +165,7 @@ def has_split(run: str | PathLike[str]) -> bool:
 def read_split(run: str | PathLike[str]) -> Split:
     """Read the ``split.csv`` of a run; raise if it is missing or damaged."""
     file = Path(run) / FILE
+    refuse_special(file)
     try:
         with file.open(newline="", encoding="utf-8", errors="surrogateescape") as opened:
             return _read(file, opened)

@@ -20,7 +20,7 @@ from tagspread.errors import TagspreadError, check_choice, did_you_mean
 from tagspread.methods import METHODS, find_method
 from tagspread.methods.from_file import absolute_name
 from tagspread.vision.augment import OPERATIONS, Views
-from tagspread.vision.sizes import SMALLEST, default_image_size
+from tagspread.vision.sizes import LARGEST, SMALLEST, default_image_size
 
 SEEDS = 2**32  # number of seeds that NumPy's legacy generator accepts, which draws the published split
 LOSSES: dict[str, Callable[..., Tensor]] = {"asl": asl_loss, "bce": bce_loss}
@@ -109,8 +109,8 @@ class TrainConfig:
         for name in _AT_LEAST_ONE:
             if (value := getattr(self, name)) is not None and value < 1:
                 raise TagspreadError(f"{name} is {value}; give a whole number of at least 1.")
-        if self.image_size < SMALLEST:
-            raise TagspreadError(f"image_size is {self.image_size}; give at least {SMALLEST} pixels.")
+        if not SMALLEST <= self.image_size <= LARGEST:
+            raise TagspreadError(f"image_size is {self.image_size}; give {SMALLEST} to {LARGEST:,} pixels.")
         for name in ("warmup_epochs", "epochs", "seed", "lr", "lr_head", "weight_decay", "unlabeled_weight"):
             if (value := getattr(self, name)) is not None and not 0 <= value < math.inf:
                 raise TagspreadError(f"{name} is {value}; give a number of at least 0.")

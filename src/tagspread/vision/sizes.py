@@ -8,6 +8,7 @@ pixels raise mAP by 2.6 points for ``tf_efficientnet_lite2`` (docs/benchmarks.md
 from __future__ import annotations
 
 SMALLEST = 16  # pixels: smaller images are refused
+LARGEST = 2048  # larger ones too: a batch of them takes gigabytes of memory
 LEAST = 288  # the default, and the minimum for networks without a fixed size
 MORE = 1.1  # factor on the resolution that a network was trained at
 STEP = 32  # sizes are multiples of it: convolutional networks halve the resolution five times

@@ -19,9 +19,9 @@ class Artifacts:
     """One file of a run is damaged, then a command reads the run; nothing in it is executed."""
 
     name = "artifacts"
-    count = 1300
+    count = 1400
     quick = 40
-    trains = False
+    trains = True
 
     def __init__(self, world: World, number: int) -> None:
         del number
@@ -74,7 +74,7 @@ class Artifacts:
         return words
 
     def _command(self, kind: str, run: Path, folder: Path, rng: random.Random) -> tuple[str, Callable[[], object]]:
-        images = self._world.images
+        world, images = self._world, self._world.images
         cpu = ("--device", "cpu")
         reading = {
             "predict": ("predict", run, images, "-o", folder / "tags.csv", *cpu),
@@ -87,6 +87,12 @@ class Artifacts:
             "pseudo-labels": ("pseudo-labels", run, "--label-studio", folder / "tasks.json"),
             "corrected": ("pseudo-labels", run, "--corrected", images / "test.csv", "-o", folder / "all.csv"),
             "resume": ("train", "--resume", run, *cpu),
+            "compare": ("compare", run, world.other, *cpu),
+            "compare with": ("compare", world.other, run, "--labels", images / "test.csv", "--images", images, *cpu),
+            "train and compare": (*world.training(folder / "out"), "--compare", run),
+            "suggest": ("suggest", run, "-o", folder / "next.csv", *cpu),
+            "audit": ("audit", run),
+            "export answers": ("review", run, "--export", folder / "labels.csv"),
         }
         names = ["resume"] if kind == "interrupted" and rng.random() < 0.8 else list(reading)
         name = rng.choice(names)

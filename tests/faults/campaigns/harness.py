@@ -197,7 +197,10 @@ def _run(job: Callable[[], object], output: int) -> NoReturn:
         os.close(output)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
-        sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))  # noqa: SIM115
+        sys.stdout, sys.stderr = (
+            open(number, "w", encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+            for number, errors in ((1, "strict"), (2, "backslashreplace"))  # as Python opens them
+        )
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + GUARD,) * 2)
         signal.signal(signal.SIGINT, signal.default_int_handler)

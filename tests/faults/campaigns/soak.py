@@ -29,7 +29,9 @@ from tests.faults.campaigns.estimator import Estimator
 from tests.faults.campaigns.harness import GOOD, KINDS, Case, Harness, Outcome, command
 from tests.faults.campaigns.images import Images
 from tests.faults.campaigns.large import Large
+from tests.faults.campaigns.options import Options
 from tests.faults.campaigns.resources import Resources
+from tests.faults.campaigns.reviews import Reviews
 from tests.faults.campaigns.signals import Signals
 from tests.faults.campaigns.tables import Tables
 from tests.faults.campaigns.world import World
@@ -71,7 +73,17 @@ class Campaign(Protocol):
         """Return one case, whose files are in a folder of its own."""
 
 
-CAMPAIGNS: tuple[type[Campaign], ...] = (Tables, Images, Artifacts, Estimator, Large, Resources, Signals)
+CAMPAIGNS: tuple[type[Campaign], ...] = (
+    Tables,
+    Images,
+    Artifacts,
+    Reviews,
+    Options,
+    Estimator,
+    Large,
+    Resources,
+    Signals,
+)
 
 
 def prepare(world: World) -> None:

@@ -23,6 +23,7 @@ from tagspread.data.tables.notes import RowErrors
 from tagspread.data.tables.options import AUTO, TableOptions
 from tagspread.data.tables.resolve import with_resolved_names
 from tagspread.errors import TagspreadError
+from tagspread.files import refuse_special
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 MAGIC = {
@@ -45,6 +46,7 @@ PSEUDO_LABEL_COLUMNS = ("image", "tag", "target", "score", "rank", "flips")  # o
 
 def check_kind(source: Path, expected: bytes | None) -> None:
     """Raise if the first bytes show that a file is not text, or does not start with ``expected``."""
+    refuse_special(source)
     try:
         with source.open("rb") as opened:
             start = opened.read(4096)
