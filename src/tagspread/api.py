@@ -207,7 +207,7 @@ def _adding(run: AnyPath, folder: Path, watcher: Watcher) -> Callable[[LabelTabl
     def add(table: LabelTable, test: Sequence[Path]) -> LabelTable:
         amended, notes = add_answers(table, answered, test)
         labels = counted(int((answered.table.y >= 0).sum()), "answer")
-        watcher.note(f"{labels} of reviewers on {counted(len(answered.table), 'image')} are added from {run}")
+        watcher.note(f"{labels} about {counted(len(answered.table), 'image')} are added from the review of {run}")
         for note in notes:
             watcher.note(f"note: {note}")
         return amended
@@ -226,7 +226,7 @@ def _resolve_priors(
         raise TagspreadError(message, priors=...)
     if answers is None:
         raise TagspreadError(
-            f"@priors is {AUDIT!r}, the class frequencies in the answers of reviewers; give the reviewed run with "
+            f"@priors is {AUDIT!r}, which estimates class frequencies from a reviewed run; give that run with "
             "@answers.",
             priors=...,
             answers=Blank("RUN"),

@@ -38,7 +38,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     clearly help, it is not used (``unlabeled_weight_`` is 0).
 
     Args:
-        method: name of a method that labels from scores alone (``"cap"``, or ``"bce"`` for the labeled rows only); its
+        method: name of a method that needs scores only (``"cap"``, or ``"bce"`` for the labeled rows only); its
             options are then chosen. A method object from :func:`tagspread.get_method` is used as it is.
         head: ``"linear"`` for logistic regression, or ``"mlp"`` for one small hidden layer.
         ridge: L2 penalty on the weights, for features of unit variance; ``"auto"`` chooses it.

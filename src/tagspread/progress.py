@@ -104,7 +104,8 @@ def epoch_line(line: JsonObject) -> str:
 
     >>> epoch_line({"epoch": 3, "stage": "main", "loss": 1.5, "test_map_raw": 0.5, "test_map_ema": 0.6, "seconds": 2.0,
     ...     "img_per_s": 900.0, "pseudo_positives": 12, "flips": 3})
-    'epoch 4 main | loss 1.5 | test mAP 50.0 raw, 60.0 EMA | 12 pseudo-positives, 3 labels flipped | 2.0 s, 900 img/s'
+    'epoch 4 main | loss 1.5 | test mAP 50.0 raw, 60.0 EMA | 12 positive pseudo-labels, 3 changed | 2.0 s,
+    900 img/s'
     """
     parts = [f"epoch {line['epoch'] + 1} {line['stage']}", f"loss {line['loss']:.4g}"]
     for part in ("test", "held_out"):
@@ -112,7 +113,7 @@ def epoch_line(line: JsonObject) -> str:
             raw, ema = 100 * line[f"{part}_map_raw"], 100 * line[f"{part}_map_ema"]
             parts.append(f"{part.replace('_', '-')} mAP {raw:.1f} raw, {ema:.1f} EMA")
     if "pseudo_positives" in line:
-        flips = f", {line['flips']:,} labels flipped" if "flips" in line else ""
-        parts.append(f"{line['pseudo_positives']:,} pseudo-positives{flips}")
+        flips = f", {line['flips']:,} changed" if "flips" in line else ""
+        parts.append(f"{line['pseudo_positives']:,} positive pseudo-labels{flips}")
     parts.append(f"{line['seconds']:.1f} s, {line['img_per_s']:,.0f} img/s")
     return " | ".join(parts)

@@ -76,7 +76,7 @@ def test_many_values_in_all_ways_of_writing(tmp_path, words):
         (["demo", "--seeds", "5000000000"], "seed is 5000000000; give a whole number below"),
         (["demo", "--seeds", "1.5"], "--seeds 1.5: give whole numbers"),
         (["demo", "--methods", "capp"], "Did you mean 'cap'"),
-        (["vox"], "data set is 'vox'"),
+        (["vox"], "dataset is 'vox'"),
         (["voc"], "--root DIR"),
         (["voc", "--root", "/no/such/folder"], "--root: there is no folder /no/such/folder."),
         (

@@ -175,7 +175,7 @@ def make_plain(method, threshold):
 
 def test_what_is_not_chosen_yet_is_said_and_shown_as_missing(ask, bench, tmp_path):
     _, told = bench(ask(study="thresholds", methods=None, dry_run=True))
-    assert told.lines[-1] == "in addition: cells whose threshold must be chosen first, in 1 split"
+    assert told.lines[-1] == "further cells run once their threshold is chosen, in 1 split"
     assert not (tmp_path / "out").exists()
     for preset in ("paper", "default"):  # the second has no warm-up of its own to show
         failed, told = bench(ask(study="thresholds", methods=None, preset=preset, budget=0.0))

@@ -1,4 +1,4 @@
-"""The small data set of the training tests, and settings that train for about a second."""
+"""The small dataset of the training tests, and settings that train for about a second."""
 
 import pytest
 

@@ -148,7 +148,7 @@ def test_training_ends_with_the_comparison(run, grown, tmp_path):
     start = ["train", str(grown), "--labels", str(grown / "labels.csv"), "--out", str(tmp_path / "run")]
     result = CliRunner().invoke(app, [*start, *settings.split(), "--device", "cpu", "--compare", str(run)])
     assert result.exit_code == 0, result.output
-    assert f"all 60 test images of {run} are set aside for testing again" in result.output
+    assert f"all 60 test images of {run} are test images again" in result.output
     assert compare_runs(run, tmp_path / "run", device="cpu").verdict in result.output
     result = CliRunner().invoke(app, ["train", "--resume", str(tmp_path / "run"), "--device", "cpu"])
     assert "is already finished" in result.output

@@ -53,7 +53,8 @@ def test_held_out_images_choose_and_calibrate():
 def test_images_set_apart_choose_where_nothing_was_held_out():
     dataset = make_dataset().set_apart(0.5, seed=0)
     facts = decide_for_run(dataset, answers(dataset)[1])
-    assert facts["decision"]["chosen_on"] == f"{len(dataset.apart)} labeled images whose labels were not trained on"
+    where = f"{len(dataset.apart)} labeled images whose labels were not used in training"
+    assert facts["decision"]["chosen_on"] == where
 
 
 def test_without_held_out_images_the_unlabeled_is_matched():

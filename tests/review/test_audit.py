@@ -130,7 +130,7 @@ def test_the_command_prints_a_table_and_json(reviewed):
 
 def test_a_run_without_random_answers_says_what_to_do(reviewed, tmp_path):
     reviewed.store.undo("ann", f"random{reviewed.draws[0]}")  # the first draw is open again: no sample
-    with pytest.raises(TagspreadError, match="nothing to audit by; answer some: tagspread review"):
+    with pytest.raises(TagspreadError, match="nothing to audit; review some: tagspread review"):
         audit_run(reviewed.path)
     with pytest.raises(TagspreadError, match=r"config\.json"):
         audit_run(tmp_path)

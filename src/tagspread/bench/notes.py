@@ -12,11 +12,11 @@ from tagspread.bench.threshold_choice import BY_LABELS
 from tagspread.wording import counted
 
 PROTOCOLS = {
-    "honest": "last epoch, EMA network. Runs that end with the warm-up (BCE, ASL) use the network that the main stage "
-    "would start from; with selection held_out, the network chosen on the held-out images. Nothing is chosen on the "
-    "test images",
-    "parity": "best test mAP of any epoch, of student or EMA network, as the published code reports it. It is "
-    "optimistic and meant for comparison with published values only",
+    "honest": "last epoch, teacher (EMA). Runs that consist of the warm-up only (BCE, ASL) use the network with which "
+    "training on unlabeled images would start; with selection held_out, the network chosen on the held-out images. "
+    "Nothing is chosen on the test images",
+    "parity": "best test mAP of any epoch, of student or teacher, as the published code reports it. It is optimistic "
+    "and meant for comparison with published values only",
 }
 DIFFERENT_PROTOCOL = (
     "The published values are the best of all epochs on the test images, so they cannot be compared directly"

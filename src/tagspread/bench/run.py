@@ -115,7 +115,7 @@ def run_bench(request: Request, watcher: Watcher) -> int:
         show_plan(cells, pending, runner, watcher)
         if to_choose:
             splits = counted(len(to_choose), "split")
-            watcher.note(f"in addition: cells whose threshold must be chosen first, in {splits}")
+            watcher.note(f"further cells run once their threshold is chosen, in {splits}")
         return 0
     results.plan(requested, data)
     describe_start(cells, pending, runner, watcher)

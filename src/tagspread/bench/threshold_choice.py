@@ -32,7 +32,7 @@ FILE = "thresholds.json"
 HELD_OUT = 0.2
 CANDIDATES = tuple(k / 20 for k in range(1, 20))  # 0.05 to 0.95
 TUNED_FROM = {"plc": 0.5, "iat": CANDIDATES[0]}  # methods with one threshold, and its lowest value
-BY_LABELS = "threshold by held-out labels"  # variant name of such a row in the tables
+BY_LABELS = "threshold chosen on held-out labels"  # variant name of such a row in the tables
 
 Split: TypeAlias = tuple[str, str, float, int]  # dataset, setup, labeled share, seed
 

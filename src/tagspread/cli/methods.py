@@ -8,7 +8,7 @@ from tagspread.progress import Output
 
 
 def methods() -> None:
-    """List the methods that 'tagspread train --method' accepts."""
+    """List the methods that 'tagspread train --method' accepts: the name of each, and what it does."""
     from tagspread.methods import METHODS
 
     table = Table("method", "what it does")

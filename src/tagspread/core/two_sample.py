@@ -23,7 +23,7 @@ FOLDS = 5
 PERMUTATIONS = 199
 LEAST_ROWS = 20  # of each set
 SIGNIFICANCE = 0.01  # low, because every training tests
-REMEDY = "answer some images in 'tagspread review', then see 'tagspread audit'."
+REMEDY = "review some images with 'tagspread review', then run 'tagspread audit'."
 
 
 class TwoSample(NamedTuple):

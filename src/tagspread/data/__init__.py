@@ -1,1 +1,1 @@
-"""Data: label tables, data splits, data set readers, image stores and data checks."""
+"""Data: label tables, data splits, dataset readers, image stores and data checks."""

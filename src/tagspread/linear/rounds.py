@@ -64,7 +64,7 @@ class Fitted:
 
 
 def check_method(method: Method) -> None:
-    """Raise unless the method labels from scores alone."""
+    """Raise unless the method needs scores only."""
     name = type(method).__name__
     overridden = [
         function
@@ -73,8 +73,8 @@ def check_method(method: Method) -> None:
     ]
     if overridden or method.per_step or getattr(method, "on_features", False):
         raise TagspreadError(
-            f"{name} needs a network that is trained on images, which a head on features is not; "
-            "on features use a method that labels from scores alone, such as 'cap'."
+            f"{name} trains the network in its own way, which is not possible on features; use a method that needs "
+            "scores only, such as 'cap'."
         )
     if method.labeled_loss not in (None, "bce"):
         raise TagspreadError(

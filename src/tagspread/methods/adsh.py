@@ -34,7 +34,10 @@ class ADSH(Method):
             same construction on ``1 - f``. ``"complement"``: everything that is not positive.
     """
 
-    summary: ClassVar[str] = "class thresholds that select the same share as in the most frequent class"
+    summary: ClassVar[str] = (
+        "class thresholds that make the same share of the probabilities above 1/2 positive as in the most frequent "
+        "class"
+    )
     threshold: float = 0.95
     negatives: str = "all"
 

@@ -29,7 +29,7 @@ from tagspread.methods.base import Labeled, Method, State, Targets, check_share
 
 @dataclass(frozen=True)
 class CAP(Method):
-    """CAP: label as many pseudo-positives per class as its frequency in the labeled set predicts.
+    """CAP: the share of positive pseudo-labels of each class is its frequency in the labeled set.
 
     Attributes:
         keep_pos: share of the expected positives to use, highest scores first (the paper's eta_1).
@@ -38,7 +38,7 @@ class CAP(Method):
             does.
     """
 
-    summary: ClassVar[str] = "as many pseudo-positives per class as its labeled frequency predicts"
+    summary: ClassVar[str] = "the share of positive pseudo-labels of each class is its frequency in the labeled set"
     keep_pos: float = 1.0
     keep_neg: float = 1.0
     priors: dict[str, float] | None = None

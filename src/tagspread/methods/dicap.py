@@ -43,7 +43,10 @@ class DiCaP(Method):
         pairs: maximal number of ambiguous entries per step.
     """
 
-    summary: ClassVar[str] = "weights by measured correctness, two thresholds per class, contrast for ambiguous entries"
+    summary: ClassVar[str] = (
+        "pseudo-labels weighted by how often such labels are right; two thresholds per class; a contrastive loss for "
+        "the entries between them"
+    )
     reads_labeled: ClassVar[bool] = True
     shares_warmup: ClassVar[bool] = False
     apart: float = 0.2

@@ -53,7 +53,9 @@ class LLR(Method):
         observed: which tag is taken as observed: ``"top1"``, the most probable class of an image, or ``"none"``.
     """
 
-    summary: ClassVar[str] = "one tag per image; negatives with the largest loss are ignored"
+    summary: ClassVar[str] = (
+        "each unlabeled image is labeled with its most probable class; negatives with the largest loss are ignored"
+    )
     step: float = 0.001
     most: float | None = None
     observed: str = "top1"
@@ -87,7 +89,7 @@ class LLR(Method):
 class LLCt(LLR):
     """LL-Ct: treat the assumed negatives with the largest loss as positives, for this step."""
 
-    summary: ClassVar[str] = "one tag per image; negatives with the largest loss count as positive in this step"
+    summary: ClassVar[str] = "like llr, but negatives with the largest loss count as positive in this step"
 
     def loss(self, output: Tensor, targets: Targets, loss: EntryLoss, state: State) -> Tensor:
         """Turn the entries with a large loss into positives."""
@@ -99,7 +101,7 @@ class LLCt(LLR):
 class LLCp(LLR):
     """LL-Cp: turn the assumed negatives with the largest loss into positives permanently."""
 
-    summary: ClassVar[str] = "one tag per image; negatives with the largest loss become positive permanently"
+    summary: ClassVar[str] = "like llr, but negatives with the largest loss become positive permanently"
 
     def start(self, labeled: Labeled) -> State:
         """Allocate a flag for every entry of the unlabeled set that records whether it was corrected."""

@@ -29,7 +29,9 @@ class PLC(Method):
         threshold: the probability from which a class is labeled present; below ``1 - threshold``, it is labeled absent.
     """
 
-    summary: ClassVar[str] = "confident positives above one threshold, confident negatives below one minus it"
+    summary: ClassVar[str] = (
+        "positive if the probability is at least t, negative if it is below 1 - t, ignored in between"
+    )
     threshold: float = 0.6
 
     def __post_init__(self) -> None:

@@ -48,7 +48,7 @@ class TopK(Method):
         k: number of tags; by default, the average in the labeled set, rounded up.
     """
 
-    summary: ClassVar[str] = "k tags per image: the labeled average, rounded up"
+    summary: ClassVar[str] = "k tags per image; k is the average number of tags per labeled image, rounded up"
     k: int | None = None
 
     def __post_init__(self) -> None:

@@ -87,7 +87,7 @@ class RunAudit:
         unsure = [tag.tag for tag in self.tags if tag.unknown > MANY_UNKNOWN * self.sample]
         if unsure:
             found.append(
-                f"more than {MANY_UNKNOWN:.0%} of the sampled images have no known answer for {', '.join(unsure)}: if "
+                f"more than {MANY_UNKNOWN:.0%} of the sample has no known answer for {', '.join(unsure)}: if "
                 "these images are not like the others, the frequency is biased"
             )
         return found
@@ -132,7 +132,7 @@ def audit_run(run: str | PathLike[str], confidence: float = 0.9) -> RunAudit:
         sample, answers = store.random_sample(record.config.id), store.answers()
     if not sample:
         raise TagspreadError(
-            f"{Path(run)} has no answers to images that were drawn at random, so there is nothing to audit by; answer "
+            f"{Path(run)} has no reviewed image that was drawn at random, so there is nothing to audit; review "
             f"some: tagspread review {run}"
         )
     given = _labels(split, {(answer.digest, answer.tag): answer.label for answer in answers})

@@ -37,7 +37,7 @@ def ensure_index(run: Path, images: Path | None = None, *, device: str = "auto",
                 pool.submit(prepare_index, run, images, device=device, quiet=quiet).result()
             except BrokenProcessPool:
                 raise TagspreadError(
-                    f"scoring the images of {run} was ended from outside, perhaps for lack of memory; try again."
+                    f"the process that scored the images of {run} was killed, perhaps for lack of memory; try again."
                 ) from None
         index = fresh_index(run, images)
         if index is None:

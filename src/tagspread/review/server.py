@@ -70,7 +70,7 @@ def serve(
         if not is_loopback(host):
             say(
                 f"warning: other machines of the network can reach this server, without encryption. Whoever knows the "
-                f"address can see the images of {run} and answer; stop the server when you are done."
+                f"address can see the images of {run} and give answers; stop the server when you are done."
             )
         say(f"review {run} at {address}")
         say("answers are saved at once; stop with Ctrl-C")

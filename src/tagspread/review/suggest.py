@@ -123,7 +123,7 @@ def _frequencies(run: str | PathLike[str], split: Split) -> np.ndarray:
 
 def _left_out(evidence: Evidence) -> list[str]:
     return [
-        f"note: the mixture is without {name!r}, which needs {missing}"
+        f"note: the mixture leaves out {name!r}, which needs {missing}"
         for name in MIXTURE
         if (missing := evidence.missing(name))
     ]

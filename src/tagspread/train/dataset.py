@@ -38,7 +38,7 @@ class Dataset:
         names: name of each row, for messages and for :meth:`fingerprint`.
         files: image file of each row, if the images are files.
         apart: labeled rows that are moved to the unlabeled set, so that a method can evaluate pseudo-labels on rows
-            whose labels were not trained on.
+            whose labels are not used in training.
         oracle: true labels of the unlabeled set, for experiments that evaluate pseudo-labels; never trained on.
         identity: fingerprint of the data, where the store cannot provide it.
         root: the folder of images, if there is one; names are recorded relative to it, so that it can be moved.
@@ -136,7 +136,7 @@ class Dataset:
         if missing := [name for name, count in zip(self.classes, positives, strict=True) if not count]:
             notes.append(
                 f"no labeled image carries {_listed(missing)}; without one, a tag cannot be learned and gets no "
-                "pseudo-positives. Label a few images that carry it."
+                "positive pseudo-labels. Label a few images that carry it."
             )
         if (n := len(self.labeled)) < (q := len(self.classes)):
             notes.append(f"{counted(n, 'labeled image')} for {q:,} classes: rare classes will be learned poorly.")

@@ -60,7 +60,7 @@ def decide_for_run(
     """
     rows, description, part = dataset.held_out, "held-out images", Part.HELD_OUT
     if not len(rows):
-        rows, description, part = dataset.apart, "labeled images whose labels were not trained on", Part.APART
+        rows, description, part = dataset.apart, "labeled images whose labels were not used in training", Part.APART
     y = dataset.y[rows]
     has_labels = bool((y == 1).any() and (y == 0).any())
     if not has_labels:
@@ -148,7 +148,7 @@ def decision_in_words(facts: dict[str, Any]) -> str:
     else:
         thresholds = f"thresholds were chosen by policy {policy} on {source}"
     probabilities = f"calibrated on {fitted_on}" if fitted_on else "not calibrated, good for ranking only"
-    hint = " ('tagspread thresholds' improves both on labeled images that were not trained on)"
+    hint = " ('tagspread thresholds' improves both, with labeled images that were not used in training)"
     return f"{thresholds}; probabilities are {probabilities}{'' if fitted_on or policy == 'f1' else hint}"
 
 

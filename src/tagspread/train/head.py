@@ -194,10 +194,10 @@ def _describe(settings: Settings, was_compared: bool) -> str:
     )
     if not settings.uses_unlabeled:
         reason = ", which showed no clear gain" if was_compared and settings.method.uses_unlabeled else ""
-        return f"penalty {settings.ridge:g}, without the unlabeled set{reason} ({origin})"
+        return f"L2 penalty {settings.ridge:g}, without the unlabeled set{reason} ({origin})"
     options = ", ".join(f"{name} {value}" for name, value in asdict(settings.method).items() if value is not None)
     method = type(settings.method).__name__ + (f" with {options}" if options else "")
     return (
-        f"{method}, penalty {settings.ridge:g} on the labeled set, {settings.unlabeled_ridge:g} with the unlabeled set "
-        f"at weight {settings.unlabeled_weight:g} ({origin})"
+        f"{method}, L2 penalty {settings.ridge:g} on the labeled set, {settings.unlabeled_ridge:g} with the unlabeled "
+        f"set at weight {settings.unlabeled_weight:g} ({origin})"
     )

@@ -217,7 +217,7 @@ def reuse_test(dataset: Dataset, run: Path, watcher: Watcher) -> Dataset | None:
     lost = len(tested) - again
     words = f"{again:,} of the {len(tested):,}" if lost else f"all {again:,}"
     why = f" ({unlabeled:,} of the others are unlabeled now)" if unlabeled else ""
-    watcher.note(f"{words} test images of {run} are set aside for testing again{why}")
+    watcher.note(f"{words} test images of {run} are test images again{why}")
     return replace(dataset, labeled=dataset.labeled[~is_test], test=dataset.labeled[is_test])
 
 

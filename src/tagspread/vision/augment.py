@@ -36,7 +36,7 @@ def uniform(seed: int, epoch: int, rows: npt.ArrayLike, stream: int) -> npt.NDAr
     Args:
         seed: seed of the run; any integer.
         epoch: epoch number; each epoch has its own numbers.
-        rows: index of each image in its data set, a vector of integers.
+        rows: index of each image in its dataset, a vector of integers.
         stream: number of the stream; separates the random numbers that one image needs in one epoch.
 
     >>> uniform(0, 3, [5, 6], stream=1).round(4).tolist()
@@ -64,7 +64,7 @@ def check_rows(rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
     if index.ndim != 1 or (index.size > 0 and index.dtype.kind not in "iu"):
         raise TagspreadError(
             f"rows is an array of {index.dtype} with shape {index.shape}; "
-            "give a vector with the integer index of each image in its data set."
+            "give a vector with the integer index of each image in its dataset."
         )
     return index.astype(np.int64)
 
@@ -122,7 +122,7 @@ class Views:
 
         Args:
             images: B x 3 x H x W (or B x 1 x H x W) in uint8, on any device.
-            rows: index of each image in its data set.
+            rows: index of each image in its dataset.
             epoch: epoch; each epoch has its own random parameters.
 
         >>> image = torch.tensor([[[[1, 2, 3]]]], dtype=torch.uint8)
@@ -137,7 +137,7 @@ class Views:
 
         Args:
             images: B x 3 x H x W (or B x 1 x H x W) in uint8, on any device.
-            rows: index of each image in its data set.
+            rows: index of each image in its dataset.
             epoch: epoch; each epoch has its own random parameters.
             cutout: False omits Cutout, as in the warm-up; RandAugment's own smaller Cutout stays.
 

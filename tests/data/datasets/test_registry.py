@@ -1,4 +1,4 @@
-"""Requirements for every named data set."""
+"""Requirements for every named dataset."""
 
 from pathlib import Path
 

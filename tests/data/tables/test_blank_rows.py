@@ -82,7 +82,7 @@ def test_words(read, yes, no):
 def test_marks_of_present_tags_only(read, mark):
     table = read(f"file,sea,sand\na.jpg,{mark},\nb.jpg,,{mark}\nc.jpg,,\n")
     assert table.y.tolist() == [[1, 0], [0, 1], [0, 0]]
-    assert "a blank cell beside a marked one counts as absent" in str(table.notes[0])
+    assert "blank cells of a row with a tag count as absent" in str(table.notes[0])
     many = f"file,sea,sand\na.jpg,{mark},\nb.jpg,,{mark}\n" + "".join(f"{k}.jpg,,\n" for k in range(6))
     with pytest.raises(TagspreadError, match=r"6 of 8 images \(75 %\) have no tag"):
         read(many)

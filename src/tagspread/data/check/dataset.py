@@ -1,4 +1,4 @@
-"""Check a data set before training: report every error, warning and note by file, row and tag."""
+"""Check a dataset before training: report every error, warning and note by file, row and tag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check the image files of a data set: missing, empty and unreadable files, duplicates and train-test leaks."""
+"""Check the image files of a dataset: missing, empty and unreadable files, duplicates and train-test leaks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EMPTY = "the file is empty"
 
 @dataclass
 class Inventory:
-    """Every image of a data set once: its path, the table rows that name it, its state and its thumbnail."""
+    """Every image of a dataset once: its path, the table rows that name it, its state and its thumbnail."""
 
     folder: Path
     paths: list[Path]

@@ -1,4 +1,4 @@
-"""The report of a data set check: findings, places and class frequencies, printed as tables or written as JSON."""
+"""The report of a dataset check: findings, places and class frequencies, printed as tables or written as JSON."""
 
 from __future__ import annotations
 

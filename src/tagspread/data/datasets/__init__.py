@@ -1,4 +1,4 @@
-"""Registry of named data sets (Pascal VOC, MS-COCO, NUS-WIDE, demo); to add one, write a file and register it here."""
+"""Registry of named datasets (Pascal VOC, MS-COCO, NUS-WIDE, demo); to add one, write a file and register it here."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ DATASETS: dict[str, NamedDataset] = {dataset.name: dataset for dataset in (VOC, 
 
 
 def find_dataset(name: str) -> NamedDataset:
-    """Return a data set by name.
+    """Return a dataset by name.
 
     >>> find_dataset("coko")
     Traceback (most recent call last):
-    tagspread.errors.TagspreadError: data set is 'coko'; it must be one of 'voc', 'coco', 'nus', 'demo'. Did you ...
+    tagspread.errors.TagspreadError: dataset is 'coko'; it must be one of 'voc', 'coco', 'nus', 'demo'. Did you ...
     """
-    check_choice("data set", name, DATASETS)
+    check_choice("dataset", name, DATASETS)
     return DATASETS[name]

@@ -1,4 +1,4 @@
-"""Named data sets: their folder layout, reader, training recipes and published results."""
+"""Named datasets: their folder layout, reader, training recipes and published results."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class NamedDataset:
-    """A data set for ``tagspread bench NAME``, with either ``read`` or ``draw``.
+    """A dataset for ``tagspread bench NAME``, with either ``read`` or ``draw``.
 
     Attributes:
         name: name on the command line.
         title: name in result tables.
         contents: required contents of the folder, for docs/guides/data.md and messages.
         read: returns training and test labels from the folder.
-        draw: generates labels and images for a number of training images; for data sets without a folder.
-        signs: files or folders; the folder of the data set has at least one of them.
+        draw: generates labels and images for a number of training images; for datasets without a folder.
+        signs: files or folders; the folder of the dataset has at least one of them.
         recipes: for each preset, the settings that differ from it.
         method_recipes: for each method, the settings that differ for it.
         shares: default labeled shares.
@@ -54,10 +54,10 @@ class NamedDataset:
     published: tuple[PublishedTable, ...] = ()
 
     def load(self, root: Path | None, size: int) -> Parts:
-        """Return all labels, and the images of a drawn data set.
+        """Return all labels, and the images of a drawn dataset.
 
         Args:
-            root: folder of the data set; None for a drawn data set.
+            root: folder of the dataset; None for a drawn dataset.
             size: number of training images to draw.
         """
         if self.draw is not None:

@@ -1,4 +1,4 @@
-"""Demo data set without download: multi-label canvases of the handwritten digits of scikit-learn.
+"""Demo dataset without download: multi-label canvases of the handwritten digits of scikit-learn.
 
 Each canvas shows one to four different digits in random places, and its labels are these digits. Class frequencies
 differ; the last digits are rare. Training and test canvases use different handwritten samples.

@@ -50,7 +50,7 @@ def _lines(file: Path) -> list[str]:
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
     except FileNotFoundError:
-        raise TagspreadError(f"there is no file {file}; unpack the data set again.") from None
+        raise TagspreadError(f"there is no file {file}; unpack the dataset again.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise TagspreadError(f"{file} cannot be read ({error}).") from None
     while lines and not lines[-1]:
@@ -79,9 +79,7 @@ def _original(listed: Path, folder: Path, top: Path, split: str) -> LabelTable:
         ends = len(f"_{split}.txt")
         concepts = sorted(file.name[len("Labels_") : -ends] for file in truth.glob(f"Labels_*_{split}.txt"))
     if not concepts or not names:
-        raise TagspreadError(
-            f"{listed if concepts else truth} holds no entries for {split}; unpack the data set again."
-        )
+        raise TagspreadError(f"{listed if concepts else truth} holds no entries for {split}; unpack the dataset again.")
     y = np.empty((len(names), len(concepts)), np.int8)
     for column, concept in enumerate(concepts):
         file = truth / f"Labels_{concept}_{split}.txt"
@@ -173,10 +171,11 @@ PUBLISHED = (
 NUS = NamedDataset(
     name="nus",
     title="NUS",
-    contents="either `ImageList/TrainImagelist.txt` with `Groundtruth/TrainTestLabels/Labels_{concept}_Train.txt`, "
-    "`TestImagelist.txt` and `..._Test.txt` for testing; or `formatted_train_images.npy` with "
-    "`formatted_train_labels.npy`, `formatted_val_...` for testing; and the images below `Flickr/`, if it "
-    "exists",
+    contents="the original lists: `ImageList/TrainImagelist.txt`, "
+    "`Groundtruth/TrainTestLabels/Labels_{concept}_Train.txt`, and for testing `TestImagelist.txt`, `..._Test.txt`. "
+    "Or arrays: `formatted_train_images.npy`, "
+    "`formatted_train_labels.npy`, and for testing `formatted_val_...`. The images are in `Flickr/` if it exists, "
+    "otherwise in `DIR` itself",
     signs=("ImageList/TrainImagelist.txt", "formatted_train_images.npy"),
     read=read_train_and_test,
     # a schedule for 40 epochs, of which 28 are run; the student starts from the EMA network of the warm-up

@@ -31,7 +31,7 @@ DICAP_PAPER = Paper(
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """The results of one paper on one data set; None where it reports no result.
+    """The results of one paper on one dataset; None where it reports no result.
 
     >>> PublishedTable(CAP_PAPER, {"cap": (76.16, 82.16, 83.48, 84.41)}).value("cap", 0.1)
     82.16

@@ -36,10 +36,10 @@ def read_voc(root: str | Path, split: str, difficult: str = "negative") -> Label
     columns = [_read_column(file, value) for file in files]
     names = sorted(columns[0])
     if not names:
-        raise TagspreadError(f"{files[0]} names no images; unpack the data set again.")
+        raise TagspreadError(f"{files[0]} names no images; unpack the dataset again.")
     for file, column in zip(files, columns, strict=True):
         if sorted(column) != names:
-            raise TagspreadError(f"{file} does not name the same images as {files[0]}; unpack the data set again.")
+            raise TagspreadError(f"{file} does not name the same images as {files[0]}; unpack the dataset again.")
     return LabelTable(
         tuple(top / "JPEGImages" / f"{name}.jpg" for name in names),
         tuple(file.name[: -len(f"_{split}.txt")] for file in files),
@@ -52,7 +52,7 @@ def _read_column(file: Path, value: dict[int, int]) -> dict[str, int]:
     try:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise TagspreadError(f"{file} cannot be read as text ({error}); unpack the data set again.") from None
+        raise TagspreadError(f"{file} cannot be read as text ({error}); unpack the dataset again.") from None
     column: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         words = line.split()
@@ -65,7 +65,7 @@ def _read_column(file: Path, value: dict[int, int]) -> dict[str, int]:
             raise TagspreadError(f"{file} line {number} names {name!r}; it must be a plain file name in JPEGImages.")
         if column.setdefault(name, label) != label:
             raise TagspreadError(
-                f"{file} line {number} contradicts an earlier line about {name!r}; unpack the data set again."
+                f"{file} line {number} contradicts an earlier line about {name!r}; unpack the dataset again."
             )
     return column
 

@@ -482,7 +482,7 @@ class WideRows:
             y = y.copy()
             blank = ~(y == 1).any(axis=1)
             y[~blank] = np.maximum(y[~blank], 0)
-            text = f"no cell of {name} says that a tag is absent, so a blank cell beside a marked one counts as absent"
+            text = f"no cell of {name} says that a tag is absent, so blank cells of a row with a tag count as absent"
             notes = [Note("note", "marks", text)]
             if count := int(blank.sum()):
                 meaning = blank_meaning(name, count, len(y), self._options, self._errors)
@@ -496,7 +496,7 @@ class WideRows:
         if 1 in cells and 255 in cells and 0 not in cells and WRITTEN_UNKNOWN not in cells:
             text = (
                 f"no cell of {name} says that a tag is absent, and blank cells are unknown, so no tag can be learned "
-                "from it; if a blank cell means absent, give --blank: it then only says what rows without a tag mean"
+                "from it; if a blank cell means absent, give --blank, which also says what a row without any tag means"
             )
             return y, (Note("warning", "no_negatives", text),)
         return y, ()
