@@ -7,8 +7,8 @@ r"""MAT (with D2L, ECCV 2024): metric-adaptive thresholds, chosen per class by a
 
 The thresholds are chosen in every epoch from the teacher's scores of the labeled rows. Among equally good thresholds,
 the lowest is taken (for recall the highest, because threshold 0 always has perfect recall). A class without labeled
-positives gets no positive pseudo-labels. The teacher's scores are too good on rows that it was trained on; with ``apart``, a
-share of the labeled rows is trained on without labels, and the thresholds are chosen on those rows.
+positives gets no positive pseudo-labels. The teacher's scores are too good on rows that it was trained on. With
+``apart``, a share of the labeled rows is used in training without labels, and the thresholds are chosen on those rows.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class RunAudit:
         unsure = [tag.tag for tag in self.tags if tag.unknown > MANY_UNKNOWN * self.sample]
         if unsure:
             found.append(
-                f"more than {MANY_UNKNOWN:.0%} of the sample has no known answer for {', '.join(unsure)}: if "
+                f"more than {100 * MANY_UNKNOWN:.0f} % of the sample has no known answer for {', '.join(unsure)}: if "
                 "these images are not like the others, the frequency is biased"
             )
         return found
