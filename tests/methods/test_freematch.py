@@ -89,23 +89,25 @@ def test_freematch_with_saturated_scores_keeps_what_it_is_certain_of():
 
 
 def fairness_term(f, labels, mean, predicted):
-    """Sum sum_c a_c log b_c over the classes, on kept entries; a class without kept entries adds nothing."""
+    """Sum sum_c a_c log b_c over the classes, on kept entries; a class whose shares are not defined adds nothing."""
     total = 0.0
     for k in range(len(f[0])):
         kept = [row[k] for row, line in zip(f, labels, strict=True) if line[k] >= 0]
-        if not kept:
+        positive = sum(p >= 0.5 for p in kept) / max(1, len(kept))
+        if positive in (0, 1) or predicted[k] in (0, 1):
             continue
-        batch, positive = sum(kept) / len(kept), sum(p >= 0.5 for p in kept) / len(kept)
-        wanted = [mean[k] / (predicted[k] + 1e-6), (1 - mean[k]) / (1 - predicted[k] + 1e-6)]
-        found = [batch / (positive + 1e-6), (1 - batch) / (1 - positive + 1e-6)]
+        batch = sum(kept) / len(kept)
+        wanted = [mean[k] / predicted[k], (1 - mean[k]) / (1 - predicted[k])]
+        found = [batch / positive, (1 - batch) / (1 - positive)]
         for a, b in zip(wanted, found, strict=True):
-            total += a / sum(wanted) * math.log(b / sum(found) + 1e-6)
+            total += a / sum(wanted) * math.log(b / sum(found))
     return total
 
 
 @settings(max_examples=60, deadline=None)
 @given(problems(), st.sampled_from([0.0, 0.01, 1.0]), st.integers(0, 99))
 def test_freematch_s_fairness_term(dataset, weight, seed):
+    """The term of each class is added to its mean loss over the batch, so the summed loss has it once per row."""
     scores, labeled = dataset
     scores = scores.clamp(-6, 6)
     method = get_method("freematch", fairness=weight)
@@ -118,11 +120,23 @@ def test_freematch_s_fairness_term(dataset, weight, seed):
     assert found.shape == logits.shape
     f = logits.detach().double().sigmoid().tolist()
     term = fairness_term(f, labels.tolist(), state["mean"].tolist(), state["predicted"].tolist())
-    expected = float(bce(logits.detach(), labels, None).sum()) + weight * term
-    assert float(found.detach().sum()) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    expected = float(bce(logits.detach(), labels, None).mean(0).sum()) + weight * term
+    assert float(found.detach().mean(0).sum()) == pytest.approx(expected, rel=1e-4, abs=1e-4)
     found.sum().backward()
     assert logits.grad is not None
     assert torch.isfinite(logits.grad).all()
+
+
+def test_freematch_s_fairness_term_of_a_batch_without_a_predicted_positive_is_zero():
+    method, labeled = get_method("freematch", fairness=1.0), Labeled(torch.tensor([[1], [0]]), named(1))
+    state = method.start(labeled)
+    method.targets(torch.tensor([[1.0], [-2.0], [-2.0], [-3.0]]), labeled, state)
+    logits = torch.tensor([[-1.0], [-2.0], [-0.5]], requires_grad=True)
+    targets = Targets(torch.zeros(3, 1, dtype=torch.int8))
+    found = method.loss(logits, targets, bce, state)
+    torch.testing.assert_close(found, bce(logits, targets.labels, None))
+    (slope,) = torch.autograd.grad(found.sum(), logits)
+    torch.testing.assert_close(slope, logits.detach().sigmoid())
 
 
 RUN = {"warmup_epochs": 1, "epochs": 2, "batch": 16, "batch_labeled": 6}

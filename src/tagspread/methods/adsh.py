@@ -9,7 +9,8 @@ a share :math:`\rho`:
     t_r = \tau_1, \qquad t_k = \min\big(\tau_1,\ C_k[\max(0, \mathrm{round}(|C_k|\,\rho - 1))]\big)
 
 A class is present where :math:`f \ge t_k` and absent where :math:`f < 1/2`; entries between are ignored. A class
-without a probability of at least 1/2 keeps its threshold of the previous epoch.
+without a probability of at least 1/2 keeps its threshold of the previous epoch. If no probability of the reference
+class reaches :math:`\tau_1`, :math:`\rho = 1`, as in the original code.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class ADSH(Method):
         """Update ``thresholds`` in place; a class without a probability of at least 1/2 keeps its old threshold."""
         counts = (f >= 0.5).sum(0).tolist()
         descending = f.sort(dim=0, descending=True).values
-        share = int((f[:, reference] >= self.threshold).sum()) / max(1, counts[reference])
+        reached = int((f[:, reference] >= self.threshold).sum())
+        share = reached / counts[reference] if reached else 1.0
         for k, count in enumerate(counts):
             if k == reference:
                 thresholds[k] = self.threshold

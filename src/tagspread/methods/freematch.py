@@ -15,9 +15,10 @@ Each class k has running averages over the batches B, with :math:`f` the teacher
 For a rare class, the threshold of positives lies far below 1/2: every predicted positive is kept, and only uncertain
 negatives are ignored. The averages start from the first pass over the unlabeled set, not from 1/2.
 
-With ``fairness`` > 0, the loss of each class gets the term :math:`\sum_{c = \pm} a_c \log b_c`. Here a is the running
-mean probability divided by the running share of predictions (normalized), and b is the same ratio for the student on
-the kept entries of the batch.
+With ``fairness`` > 0, the mean loss of each class over the batch gets the term :math:`\sum_{c = \pm} a_c \log b_c`.
+Here a is the running mean probability divided by the running share of predictions (normalized), and b is the same ratio
+for the student on the kept entries of the batch. A class that is predicted for all rows, or for none, gets no term: its
+ratios are not defined.
 """
 
 from __future__ import annotations
@@ -30,8 +31,6 @@ from torch import Tensor
 
 from tagspread.methods.base import EntryLoss, Labeled, Method, State, Targets, check_number, check_share
 
-TINY = 1e-6  # avoids division by zero for a class without a kept entry
-
 
 @dataclass(frozen=True)
 class FreeMatch(Method):
@@ -39,7 +38,8 @@ class FreeMatch(Method):
 
     Attributes:
         momentum: momentum of the running averages.
-        fairness: weight of the fairness term, which keeps classes from being forgotten; 0 omits it.
+        fairness: weight of the fairness term relative to the mean loss of a class over the batch; the term keeps
+            classes from being forgotten. 0 omits it.
     """
 
     summary: ClassVar[str] = "class thresholds that follow the teacher's confidence, batch by batch"
@@ -76,17 +76,19 @@ class FreeMatch(Method):
         return Targets(labels.to(torch.int8))
 
     def loss(self, output: Tensor, targets: Targets, loss: EntryLoss, state: State) -> Tensor:
-        """Add the fairness term, if enabled, spread over the entries."""
+        """Add the fairness term, if enabled, to every entry: the loss is a sum over rows, the term belongs to a mean."""
         entries = loss(output, targets.labels, targets.weight)
         if not self.fairness:
             return entries
         f, kept = output.sigmoid(), (targets.labels >= 0).float()
         count = kept.sum(0).clamp(min=1)
         mean, predicted = (f * kept).sum(0) / count, ((f >= 0.5) * kept).sum(0) / count
-        running = shares(state["mean"], state["predicted"])
-        current = shares(mean, predicted.detach())
-        term = (running * (current + TINY).log()).sum(0) * (kept.sum(0) > 0)
-        return entries + self.fairness * term / len(entries)
+        defined = (predicted > 0) & (predicted < 1) & (state["predicted"] > 0) & (state["predicted"] < 1)
+        # 1/2 where the shares are not defined, so that the gradient of what is not used is finite
+        running = shares(state["mean"], torch.where(defined, state["predicted"], 0.5))
+        current = shares(torch.where(defined, mean, 0.5), torch.where(defined, predicted, 0.5))
+        term = (running * current.log()).sum(0) * defined
+        return entries + self.fairness * term
 
 
 def averages(scores: Tensor) -> dict[str, Tensor]:
@@ -97,5 +99,5 @@ def averages(scores: Tensor) -> dict[str, Tensor]:
 
 def shares(mean: Tensor, predicted: Tensor) -> Tensor:
     """Return mean probability / share of predictions, for present and absent, normalized to sum to 1 (2 x classes)."""
-    ratio = torch.stack([mean, 1 - mean]) / (torch.stack([predicted, 1 - predicted]) + TINY)
+    ratio = torch.stack([mean, 1 - mean]) / torch.stack([predicted, 1 - predicted])
     return ratio / ratio.sum(0)
