@@ -76,7 +76,7 @@ class FreeMatch(Method):
         return Targets(labels.to(torch.int8))
 
     def loss(self, output: Tensor, targets: Targets, loss: EntryLoss, state: State) -> Tensor:
-        """Add the fairness term, if enabled, to every entry: the loss is a sum over rows, the term belongs to a mean."""
+        """Add the fairness term, if enabled, once per row: the losses of the rows are summed, not averaged."""
         entries = loss(output, targets.labels, targets.weight)
         if not self.fairness:
             return entries

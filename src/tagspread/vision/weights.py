@@ -88,7 +88,7 @@ def digest_of_weights(weights: str) -> str:
 
 
 def torchvision_resnet50() -> Weights:
-    """Download torchvision's IMAGENET1K_V1 weights, which the paper used."""
+    """Download torchvision's IMAGENET1K_V1 weights, those of CAP's released code; the paper says ImageNet only."""
     from torchvision.models import ResNet50_Weights
 
     try:

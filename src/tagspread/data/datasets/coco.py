@@ -1,6 +1,7 @@
 """Read MS-COCO labels from ``annotations/instances_{train,val}{2014,2017}.json``, with a folder of images.
 
-A class is present if any instance of it is annotated, crowds included. The paper leaves out images without annotations.
+A class is present if any instance of it is annotated, crowds included. CAP's released code leaves out images without
+annotations; the paper does not mention them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Read Pascal VOC labels: ``JPEGImages/`` and ``ImageSets/Main/{class}_{split}.txt``.
 
-Each line of such a file has an image name and 1 (present), -1 (absent) or 0 (present, but difficult). The paper counts
-only 1 as positive.
+Each line of such a file has an image name and 1 (present), -1 (absent) or 0 (present, but difficult). CAP's released
+code counts only 1 as positive; the paper does not mention difficult objects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def read_voc(root: str | Path, split: str, difficult: str = "negative") -> Label
     Args:
         root: the folder that holds ``JPEGImages`` and ``ImageSets``, such as ``VOCdevkit/VOC2012``.
         split: ``train``, ``val``, ``trainval`` or ``test``.
-        difficult: count difficult objects as ``"negative"`` (the paper) or ``"unknown"``.
+        difficult: count difficult objects as ``"negative"`` (CAP's released code) or ``"unknown"``.
     """
     check_choice("difficult", difficult, ("negative", "unknown"))
     top = Path(root)
