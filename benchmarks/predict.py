@@ -25,8 +25,8 @@ from tagspread.data.images.decode import decode_all
 from tagspread.data.modality import ImageModality
 from tagspread.predict.tagger import MAX_BATCH, Tagger
 from tagspread.run.artifact import Artifact
+from tagspread.train.preflight import choose_device
 from tagspread.train.scoring import autocast
-from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import build_network
 
 FILES = 1024  # at most, because writing and decoding takes longer than scoring

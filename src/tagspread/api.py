@@ -35,8 +35,9 @@ from tagspread.train.loading import (
     reuse_test,
     split_off_test,
 )
-from tagspread.train.preflight import check_loss, seeded_backbone
-from tagspread.train.trainer import Run, RunOptions, choose_device, run_training
+from tagspread.train.plan import make_planner
+from tagspread.train.preflight import check_loss, choose_device, seeded_backbone
+from tagspread.train.trainer import Run, RunOptions, run_training
 from tagspread.vision.backbones import check_network
 from tagspread.wording import counted
 
@@ -69,6 +70,8 @@ def train(
     tensorboard: bool = False,
     keep: str | None = None,
     priors: Mapping[str, float] | str | None = None,
+    time: str | float | None = None,
+    quality: str | None = None,
     **settings: Any,
 ) -> Run:
     """Train a tagger on a few labeled images and many unlabeled ones.
@@ -101,6 +104,10 @@ def train(
         priors: frequency of each tag in the unlabeled images (0 to 1), where you know it better than the labels do;
             CAP uses the labeled frequency of all other tags. ``"audit"`` takes them from the random share of
             ``answers``.
+        time: time budget, such as ``"10m"``, or a number of seconds. The settings that fit are chosen by measuring this
+            machine for a few seconds, and training ends early if need be. Settings that you give are not changed.
+        quality: ``"fast"`` for a first result, ``"good"`` (the preset), or ``"best"``, which trains the whole network
+            also where there is no GPU; with ``time``, the settings to try first.
         settings: settings of :class:`~tagspread.train.config.TrainConfig`, such as ``epochs=4``.
 
     Returns:
@@ -108,6 +115,7 @@ def train(
     """
     _check_misplaced(settings)
     _check_runs_choices(keep, None if resume else compare)
+    planner = make_planner(settings | {"preset": preset, "method": method}, time, quality, resume=resume)
     priors, audit = _resolve_priors(priors, answers)
     config = with_priors(make_config(preset, method=method, **settings), priors)
     run_folder = RunFolder(out)
@@ -119,42 +127,27 @@ def train(
             check_apply_to_mode(settings, config.mode)
             run_folder.check_free(overwrite)
         _check_settings(config, test_share, resume)
-        if labels is None and not resume:
-            raise TagspreadError(
-                "labels is None; give labels, or resume=True to resume a run with the labels that it recorded."
-            )
-        if isinstance(images, str | Path):
-            _check_exist(images, labels, test_labels)
+        _check_sources(images, labels, test_labels, test_share, resume)
         _check_answers(answers, images, labels)
         # built before images are decoded, so that wrong weights or a failed download are found early
         backbone = None if resume else seeded_backbone(config)
         torch_device, watcher = choose_device(device), Watcher(quiet)
         cache_folder = None if cache is None else Path(cache)
-        size = config.image_size
+        size, plan_for = config.image_size, planner.on(backbone, torch_device)
         source = DataSource(
             cache=None if cache_folder is None else str(cache_folder.absolute()),
             test_share=test_share,
             compare=None if compare is None else str(Path(compare).absolute()),
         )
         if labels is None:
-            if not isinstance(images, str | Path | None) or test_labels is not None or test_share is not None:
-                raise TagspreadError(
-                    "labels is None, so the run resumes on the data that it recorded; omit test_labels and test_share, "
-                    "and give images as None or as the folder of images."
-                )
-            moved = None if images is None else Path(images).absolute()
+            moved = Path(images).absolute() if isinstance(images, str | Path) else None
             recorded = RunConfig.read(out).data
             dataset = recorded_dataset(
                 Path(out), moved, size=size, device=torch_device, cache=cache_folder, watcher=watcher
             )
             source = replace(recorded, images=recorded.images if moved is None else str(moved), cache=source.cache)
         elif isinstance(images, str | Path):
-            if classes is not None or test_images is not None:
-                raise TagspreadError(
-                    "classes and test_images are for a label matrix; with a folder of images, omit them: the label "
-                    "tables name the classes and the test images."
-                )
-            paths = _folder_and_tables(images, labels, test_labels)
+            paths = _folder_and_tables(images, labels, test_labels, classes, test_images)
             options = GivenOptions.of(table_options).to_dict()
             dataset, options = dataset_from_folder(
                 *paths,
@@ -164,6 +157,7 @@ def train(
                 watcher=watcher,
                 table_options=options,
                 amend=None if answers is None else _adding(answers, paths[0], watcher),
+                planner=plan_for,
             )
             root, table, test_table = (None if path is None else str(path) for path in paths)
             reviewed = None if answers is None else str(Path(answers).absolute())
@@ -181,7 +175,10 @@ def train(
                 device=torch_device,
                 cache=cache_folder,
                 watcher=watcher,
+                planner=plan_for,
             )
+        if planner.plan is not None:
+            config = with_priors(planner.plan.config, priors)
         if labels is not None:  # a resumed run has its test images in split.csv
             dataset = _set_test_aside(dataset, config, test_share, compare, out, resume, watcher)
         config = _with_audit(config, audit, dataset.classes, watcher)
@@ -193,6 +190,8 @@ def train(
             tensorboard=tensorboard,
             cache=cache_folder,
             about=source,
+            plan=None if planner.plan is None else planner.plan.to_dict(),
+            deadline=planner.deadline,
         )
         run = run_training(dataset, config, out, run_options, device=torch_device, watcher=watcher, backbone=backbone)
         if labels is None and images is not None:  # record the new folder of images
@@ -314,8 +313,24 @@ def _check_settings(config: TrainConfig, test_share: float | None, resume: bool)
         check_method(method)
 
 
+def _check_sources(images: object, labels: object, test_labels: object, test_share: float | None, resume: bool) -> None:
+    """Raise for missing labels, or a folder or a table that does not exist, before any download starts."""
+    if labels is None and not resume:
+        raise TagspreadError(
+            "labels is None; give labels, or resume=True to resume a run with the labels that it recorded."
+        )
+    is_recorded = isinstance(images, str | Path | None) and test_labels is None and test_share is None
+    if labels is None and not is_recorded:
+        raise TagspreadError(
+            "labels is None, so the run resumes on the data that it recorded; omit test_labels and test_share, "
+            "and give images as None or as the folder of images."
+        )
+    if isinstance(images, str | Path):
+        _check_exist(images, labels, test_labels)
+
+
 def _check_exist(folder: AnyPath, *tables: object) -> None:
-    """Raise for a folder or a table that does not exist, before any download starts."""
+    """Raise for a folder or a table that does not exist."""
     if not Path(folder).is_dir():
         raise TagspreadError(f"there is no folder {folder}.")
     for table in tables:
@@ -332,8 +347,15 @@ def _check_answers(answers: AnyPath | None, images: object, labels: object) -> N
     AnswerStore.open(answers).close()
 
 
-def _folder_and_tables(images: AnyPath, labels: object, test_labels: object) -> tuple[Path, Path, Path | None]:
+def _folder_and_tables(
+    images: AnyPath, labels: object, test_labels: object, classes: object, test_images: object
+) -> tuple[Path, Path, Path | None]:
     """Return absolute paths, so that the run finds its images from wherever it is read."""
+    if classes is not None or test_images is not None:
+        raise TagspreadError(
+            "classes and test_images are for a label matrix; with a folder of images, omit them: the label "
+            "tables name the classes and the test images."
+        )
     if not isinstance(labels, str | Path) or not isinstance(test_labels, str | Path | None):
         raise TagspreadError(
             "images is a folder, so labels and test_labels must be files; give label tables, or a list of images."

@@ -17,11 +17,12 @@ from rich.table import Table
 from tagspread.data.datasets.digits import CLASSES, SETTINGS, digit_canvases
 from tagspread.data.images.store import TensorStore
 from tagspread.errors import TagspreadError
-from tagspread.progress import Watcher
+from tagspread.progress import Stopwatch, Watcher
 from tagspread.run.folder import RunFolder
 from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
-from tagspread.train.trainer import Run, RunOptions, choose_device, run_training
+from tagspread.train.preflight import choose_device
+from tagspread.train.trainer import Run, RunOptions, run_training
 
 
 class DemoSize(NamedTuple):
@@ -102,6 +103,7 @@ def run_demo(out: Path, size: DemoSize, seed: int, watcher: Watcher, overwrite: 
             warmup_batch=min(32, len(dataset.labeled)),
             **SETTINGS,
         )
+        watcher.stopwatch = Stopwatch()  # of this run alone
         runs[title] = run_training(dataset, config, out / method, RunOptions(overwrite=overwrite), watcher=watcher)
     return runs
 

@@ -24,7 +24,7 @@ from tagspread.linear.rounds import Fitted, probe, spread
 from tagspread.linear.search import SearchResult, search_settings
 from tagspread.methods import Method
 from tagspread.methods.base import check_share
-from tagspread.train.trainer import choose_device
+from tagspread.train.preflight import choose_device
 
 NUMBERS = (np.float64, np.float32)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
+from time import perf_counter
 
 from rich.console import Console
 from rich.progress import (
@@ -13,12 +15,16 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     Task,
+    TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
 from rich.text import Text
 
 from tagspread.aliases import JsonObject
+from tagspread.aliases import Progress as Callback
+
+TRAINING = "training"
 
 
 class _Rate(ProgressColumn):
@@ -34,14 +40,50 @@ class Output(Console):
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
+class Stopwatch:
+    """Divides elapsed time into named steps, one after the other, so that their times add up to the whole.
+
+    >>> stopwatch = Stopwatch()
+    >>> stopwatch.begin("decoding")
+    >>> list(stopwatch.seconds())
+    ['starting', 'decoding']
+    """
+
+    def __init__(self) -> None:
+        self.step, self._since = "starting", perf_counter()
+        self._seconds: dict[str, float] = {}
+
+    def begin(self, step: str) -> None:
+        """End the present step and begin another one, or continue one that was begun before."""
+        now = perf_counter()
+        self._seconds[self.step] = self._seconds.get(self.step, 0.0) + now - self._since
+        self.step, self._since = step, now
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of each step so far, in the order in which they began."""
+        self.begin(self.step)
+        return dict(self._seconds)
+
+    def add(self, earlier: Mapping[str, float]) -> None:
+        """Add the seconds of an earlier session, whose work is now continued."""
+        present = self.seconds()
+        names = dict.fromkeys((*earlier, *present))
+        self._seconds = {name: earlier.get(name, 0.0) + present.get(name, 0.0) for name in names}
+
+
 class Watcher:
-    """Shows progress. It is told what happens and never affects it."""
+    """Shows progress. It is told what happens and never affects it.
+
+    Attributes:
+        stopwatch: how long each step took.
+    """
 
     def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
         self.console = console or Output(highlight=False)
         self.quiet = quiet
+        self.stopwatch = Stopwatch()
         self._progress: Progress | None = None
-        self._bar: Any = None
+        self._bars: dict[str, tuple[TaskID, int]] = {}  # with their totals
 
     def note(self, text: str) -> None:
         """Print a message."""
@@ -53,27 +95,31 @@ class Watcher:
         except OSError:  # a full disk, or nobody reads: no reason to stop hours of training
             self.quiet = True
 
-    def decoding(self, done: int, total: int) -> None:
-        """Show how many images are decoded."""
-        self._show("decoding", done, total)
+    def begin(self, step: str) -> Callback:
+        """Begin a step; return a function that shows how much of it is done, given that and the total.
+
+        The bar of the step before disappears, except that of training, whose epochs contain other steps.
+        """
+        self.stopwatch.begin(step)
+        for name in [name for name in self._bars if name not in (step, TRAINING)]:
+            self._remove(name)
+        return partial(self._show, step)
 
     def tagging(self, done: int, total: int) -> None:
         """Show how many images are tagged."""
         self._show("tagging", done, total)
 
-    def embedding(self, done: int, total: int) -> None:
-        """Show for how many images features are computed."""
-        self._show("computing features", done, total)
-
-    def step(self, epoch: int, seen: int, total: int) -> None:
+    def epoch_step(self, epoch: int, seen: int, total: int) -> None:
         """Show how many images have been trained on, of all epochs."""
-        self._show(f"training, epoch {epoch + 1}", seen, total)
+        if self.stopwatch.step != TRAINING:
+            self.begin(TRAINING)
+        self._show(TRAINING, seen, total, f"{TRAINING}, epoch {epoch + 1}")
 
     def epoch(self, line: JsonObject) -> None:
         """Print the metrics of an epoch."""
         self.note(epoch_line(line))
 
-    def _show(self, what: str, done: int, total: int) -> None:
+    def _show(self, step: str, done: int, total: int, words: str | None = None) -> None:
         if self.quiet or not self.console.is_terminal:
             return
         if self._progress is None:
@@ -87,16 +133,23 @@ class Watcher:
                 transient=True,
             )
             self._progress.start()
-            self._bar = self._progress.add_task(what, total=total)
-        if self._progress.tasks[0].total != total:  # another task: restart its rate
-            self._progress.reset(self._bar, description=what, total=total)
-        self._progress.update(self._bar, completed=done, description=what, total=total)
+        if step in self._bars and self._bars[step][1] != total:
+            self._remove(step)  # the same step on other data: restart its rate
+        if step not in self._bars:
+            self._bars[step] = self._progress.add_task(words or step, total=total), total
+        self._progress.update(self._bars[step][0], completed=done, description=words or step)
+
+    def _remove(self, step: str) -> None:
+        bar, _ = self._bars.pop(step)
+        if self._progress is not None:
+            self._progress.remove_task(bar)
 
     def close(self) -> None:
-        """Remove the progress bar."""
+        """Remove the progress bars."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+            self._bars.clear()
 
 
 def epoch_line(line: JsonObject) -> str:

@@ -14,6 +14,21 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}" + "s" * (number != 1)
 
 
+def duration(seconds: float) -> str:
+    """Return a duration for people, in its two largest units.
+
+    >>> [duration(seconds) for seconds in (0.4, 42.4, 60, 119.6, 125, 3600, 7384, 200_000)]
+    ['1 s', '42 s', '1 min', '2 min', '2 min 5 s', '1 h', '2 h 3 min', '55 h 33 min']
+    """
+    whole = max(1, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    large, small, names = (whole // 60, whole % 60, ("min", "s")) if whole < 3600 else (
+        whole // 3600, whole % 3600 // 60, ("h", "min")
+    )  # fmt: skip
+    return f"{large} {names[0]}" + (f" {small} {names[1]}" if small else "")
+
+
 def points(share: float) -> str:
     """Return a difference of shares in percentage points, with a minus sign; a value that rounds to 0 has no sign.
 

@@ -99,7 +99,7 @@ def test_when_the_mode_is_chosen(monkeypatch):
     auto = make_config(backbone="tf_efficientnet_lite0")
 
     def mode(config=auto, device=cpu, method="cap", data=dataset):
-        return preflight.resolve_mode(config, data, get_method(method), device).mode
+        return preflight.resolve_mode(config, len(data.unlabeled), get_method(method), device).mode
 
     assert auto.mode == "auto"
     assert mode() == "head"
@@ -161,7 +161,9 @@ def test_a_network_without_weights_is_noticed(tmp_path, monkeypatch):
     large = replace(dataset, unlabeled=np.arange(40, 120))
     monkeypatch.setattr(preflight, "LARGE_UNLABELED", 10)
     assert (
-        preflight.resolve_mode(replace(config, mode="auto"), large, get_method("cap"), torch.device("cpu")).mode
+        preflight.resolve_mode(
+            replace(config, mode="auto"), len(large.unlabeled), get_method("cap"), torch.device("cpu")
+        ).mode
         == "full"
     )
 

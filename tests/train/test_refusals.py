@@ -12,7 +12,7 @@ import tagspread as ts
 from tagspread.data.datasets.digits import digit_canvases
 from tagspread.methods import METHODS
 from tagspread.run import folder
-from tagspread.train import trainer as session
+from tagspread.train import preflight
 from tagspread.train.experiment import plan_stages, size_notes
 from tagspread.train.step import Step
 from tagspread.train.trainer import RunOptions, run_training
@@ -101,10 +101,10 @@ def test_one_class_a_missing_class_and_fewer_labels_than_classes_are_said_and_wo
 
 
 def test_devices(monkeypatch):
-    assert session.choose_device("cpu").type == "cpu"
+    assert preflight.choose_device("cpu").type == "cpu"
     for name in ("gpu", "tpu"):
         with pytest.raises(ValueError, match=f"device '{name}' cannot be used; give auto, cpu or cuda\\.$"):
-            session.choose_device(name)
+            preflight.choose_device(name)
 
 
 def test_tensorboard_missing_is_one_message(dataset, tiny, silent, tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from tagspread.bench.records import Record
 from tagspread.errors import TagspreadError
 from tagspread.methods import find_method
 from tagspread.methods.from_file import method_file_digest
-from tagspread.progress import Watcher
+from tagspread.progress import Stopwatch, Watcher
 from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
 from tagspread.run.split import FILE as SPLIT
@@ -204,6 +204,8 @@ def train_in(
     run = RunFolder(folder)
     # settings may differ under the same name, such as the path of the weights
     options = replace(options, resume=can_resume(run, config), overwrite=run.is_run)
+    if watcher is not None:
+        watcher.stopwatch = Stopwatch()  # of this run alone
     return run_training(dataset, config, folder, options, device=device, watcher=watcher)
 
 

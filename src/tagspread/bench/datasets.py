@@ -53,7 +53,7 @@ class BenchmarkData:
         """Decode all images."""
         if self.images is not None:
             return Splits(self, TensorStore(self.images, device), np.ones(len(self.y), dtype=bool))
-        store, broken = open_store(self.paths, size, device, cache=cache, progress=watcher.decoding)
+        store, broken = open_store(self.paths, size, device, cache=cache, progress=watcher.begin("decoding"))
         watcher.close()
         readable = np.ones(len(self.y), dtype=bool)
         readable[[image.index for image in broken]] = False

@@ -26,7 +26,7 @@ from tagspread.bench.threshold_choice import ThresholdChoices, chosen_rows
 from tagspread.data.datasets import find_dataset
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.progress import Watcher
-from tagspread.train.trainer import choose_device
+from tagspread.train.preflight import choose_device
 from tagspread.vision.backbones import build_backbone, check_network
 from tagspread.wording import counted
 

@@ -199,6 +199,23 @@ def train(
             rich_help_panel=TRAINING,
         ),
     ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Time budget, such as 90s, 10m or 1h30m: the settings that fit are chosen for this machine, and "
+            "training ends in time. Settings that you give are not changed.",
+        ),
+    ] = None,
+    quality: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="fast (a first result: a head on the frozen network, at most 224 pixels, at most 2,000 unlabeled "
+            "images), good (the default settings), or best (the whole network, also without a GPU).",
+            show_default="good",
+        ),
+    ] = None,
     cache: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder in which to cache decoded images and features; other runs reuse it."),
@@ -243,7 +260,7 @@ def train(
     }  # fmt: skip
     settings = {name: value for name, value in given.items() if value is not None} | read_settings(set_ or [])
     if resume is not None:
-        sources = (out, labels, test_labels, answers, priors, compare, cache)
+        sources = (out, labels, test_labels, answers, priors, compare, cache, quality)
         if settings.keys() - {"method"} or overwrite or any(sources) or test_share is not None:
             raise TagspreadError(
                 "--resume continues a run with its own settings and data; leave out all other settings. Give IMAGES "
@@ -282,6 +299,8 @@ def train(
             quiet=quiet,
             tensorboard=tensorboard,
             keep=keep,
+            time=time,
+            quality=quality,
             **arguments,
         )
     _report(run)
@@ -322,6 +341,8 @@ def _report(run: Run) -> None:
             few = run.metrics[part].get("classes_with_few_positives", 0)  # missing in older runs
             if (warning := rare_classes_warning(few, len(facts["classes"]))) is not None:
                 say(f"note: {warning}")
+    if "stopped_early" in run.metrics:
+        say(f"note: {run.metrics['stopped_early']}; the model is usable, more time may improve it")
     if "kept" in run.metrics:
         say(f"note: the run predicts with {run.metrics['kept']}")
     if "warning" in run.metrics:

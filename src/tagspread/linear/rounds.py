@@ -109,6 +109,7 @@ def spread(
     state: State | None = None,
     apart: Tensor | None = None,
     watch: Callable[[int, Targets, Tensor], None] | None = None,
+    out_of_time: Callable[[], bool] | None = None,
 ) -> Fitted:
     """Fit the head on labeled and unlabeled rows, in rounds of pseudo-labeling.
 
@@ -125,6 +126,7 @@ def spread(
         state: state of the method, if it has been started already.
         apart: labels of the last unlabeled rows, if these rows were set apart from the labeled ones to evaluate on.
         watch: called with the number of each round and the targets and scores of the unlabeled set.
+        out_of_time: asked after each round; if true, the rounds end.
     """
     if not settings.uses_unlabeled or not len(unlabeled):
         return Fitted(start)
@@ -153,6 +155,8 @@ def spread(
         layers = head.fit([Part(labeled, _without(y, constant)), unlabeled_part], layers, settings.unlabeled_ridge)
         previous = targets
         log.append({"round": number, "moved": share, "positives": int((targets.labels > 0.5).sum())})
+        if out_of_time is not None and out_of_time():
+            break
     return Fitted(layers, previous, settled, log)
 
 

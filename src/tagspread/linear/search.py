@@ -17,12 +17,13 @@ Each fold is evaluated separately: scores of different heads are not ranked toge
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from tagspread.aliases import Progress
 from tagspread.core.metrics import average_precision
 from tagspread.data.split import stratified_split
 from tagspread.errors import TagspreadError
@@ -32,6 +33,8 @@ from tagspread.methods.base import Method
 from tagspread.methods.cap import CAP
 
 INTERVALS = ((0.5, 0.99), (0.8, 1.0), (1.0, 1.0))  # shares of the expected positives and negatives to use
+FOLDS = 4
+MOST_ROWS = 20_000
 TRIAL_ROUNDS = 3  # later rounds change little, and about equally in all trials
 
 
@@ -54,6 +57,16 @@ class SearchSpace:
             values = getattr(self, name)
             if not values or not all(math.isfinite(value) and value >= 0 for value in values):
                 raise TagspreadError(f"{name} is {values}; give at least one number, none below 0.")
+
+    def short(self) -> SearchSpace:
+        """Return a smaller space: three penalties for the labeled rows, and whether to use the unlabeled set.
+
+        >>> SearchSpace().short()
+        SearchSpace(ridges=(0.3, 1.0, 0.1), unlabeled_ridges=(0.02,), unlabeled_weights=(1.0, 0.0))
+        """
+        ridges = tuple(ridge for ridge in (0.3, 1.0, 0.1) if ridge in self.ridges) or self.ridges[:1]
+        weights = (self.unlabeled_weights[0], *(0.0 for _ in self.unlabeled_weights[1:2]))
+        return SearchSpace(ridges, self.unlabeled_ridges[:1], weights)
 
 
 @dataclass(frozen=True)
@@ -127,10 +140,12 @@ def search_settings(
     head: Head,
     classes: Sequence[str],
     space: SearchSpace | None = None,
-    folds: int = 4,
+    folds: int = FOLDS,
     seed: int = 0,
     max_rounds: int = 5,
-    most_rows: int = 20_000,
+    most_rows: int = MOST_ROWS,
+    progress: Progress | None = None,
+    out_of_time: Callable[[], bool] | None = None,
 ) -> SearchResult:
     """Choose the settings with the best cross-validated average precision.
 
@@ -147,6 +162,9 @@ def search_settings(
         max_rounds: maximal number of rounds of each trial.
         most_rows: from more labeled, or unlabeled, rows than this, a sample of this size is used. Its weight is scaled
             so that it counts as much as all rows.
+        progress: called with the number of finished and of all fits.
+        out_of_time: asked after each trial; if true, the search ends with the best of the trials so far. The unlabeled
+            set is then used only if a finished trial shows that it helps.
     """
     space = space or SearchSpace()
     default = Settings(methods[0], space.ridges[0], space.unlabeled_ridges[0], space.unlabeled_weights[0])
@@ -159,8 +177,9 @@ def search_settings(
     if not splits:
         return SearchResult(replace(default, unlabeled_weight=min(space.unlabeled_weights)))
     search = _Search(
-        splits, y, unlabeled, default, head.coarse(), classes, min(max_rounds, TRIAL_ROUNDS), rows_per_sample
-    )
+        splits, y, unlabeled, default, head.coarse(), classes, min(max_rounds, TRIAL_ROUNDS), rows_per_sample,
+        progress or (lambda done, total: None), out_of_time or (lambda: False),
+    )  # fmt: skip
     best = search.best(space, methods)
     return SearchResult(best.settings, tuple(search.trials), best.out_of_fold, y.cpu())
 
@@ -177,22 +196,38 @@ class _Search:
     classes: Sequence[str]
     rounds: int
     rows_per_sample: float
+    progress: Progress = lambda done, total: None
+    out_of_time: Callable[[], bool] = lambda: False
     trials: list[Trial] = field(default_factory=list)
+    fits: list[int] = field(default_factory=lambda: [0, 0])  # finished, and all
 
     def best(self, space: SearchSpace, methods: Sequence[Method]) -> Trial:
         """Return the best trial: choose the penalty, then method variant, penalty and weight with the unlabeled set."""
-        labeled_only = _settle([self._alone(ridge) for ridge in space.ridges])
         weights = [weight for weight in space.unlabeled_weights if weight > 0]
-        if not (len(self.unlabeled) and weights and methods[0].uses_unlabeled):
+        spreads = bool(len(self.unlabeled) and weights and methods[0].uses_unlabeled)
+        together = len(methods) + len(space.unlabeled_ridges) + len(weights) - 2 if spreads else 0
+        self.fits[1] = len(self.splits) * (len(space.ridges) + self.rounds * together)
+        labeled_only = _settle(self._in_time(map(self._alone, space.ridges)))
+        if not spreads or (0 in space.unlabeled_weights and self.out_of_time()):
             return labeled_only
         first = Settings(methods[0], labeled_only.settings.ridge, space.unlabeled_ridges[0], weights[0])
-        best = _settle([self._together(replace(first, method=method)) for method in methods])
-        ridges, others = space.unlabeled_ridges[1:], weights[1:]
-        best = _settle([best, *(self._together(replace(best.settings, unlabeled_ridge=ridge)) for ridge in ridges)])
-        best = _settle([best, *(self._together(replace(best.settings, unlabeled_weight=weight)) for weight in others)])
+        best = _settle(self._in_time(self._together(replace(first, method=method)) for method in methods))
+        ridges = [replace(best.settings, unlabeled_ridge=ridge) for ridge in space.unlabeled_ridges[1:]]
+        best = _settle([best, *self._in_time(map(self._together, ridges))])
+        others = [replace(best.settings, unlabeled_weight=weight) for weight in weights[1:]]
+        best = _settle([best, *self._in_time(map(self._together, others))])
         if 0 in space.unlabeled_weights and not best.above(labeled_only, errors=1):
             return labeled_only
         return best
+
+    def _in_time(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Return the trials that are made before the time is over, at least one if there are any."""
+        made = []
+        for trial in trials:
+            made.append(trial)
+            if self.out_of_time():
+                break
+        return made
 
     def _alone(self, ridge: float) -> Trial:
         def fit(fold: _Fold) -> Layers:
@@ -231,6 +266,8 @@ class _Search:
             logits = scores(fold.held_out, fit(fold)).cpu()
             out_of_fold[fold.index] = logits
             per_fold.append(average_precision(logits, fold.held_out_y.cpu()).nanmean())
+            self.fits[0] += self.rounds if settings.uses_unlabeled else 1
+            self.progress(self.fits[0], self.fits[1])
         trial = Trial(settings, torch.stack(per_fold), out_of_fold)
         self.trials.append(trial)
         return trial

@@ -18,8 +18,8 @@ from tagspread.predict.tables import reserve_output
 from tagspread.progress import Watcher
 from tagspread.train.feature_cache import FeatureCache, cache_key
 from tagspread.train.features import embed
+from tagspread.train.preflight import choose_device
 from tagspread.train.scoring import resolve_precision
-from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import build_network
 from tagspread.vision.sizes import default_image_size
 
@@ -69,6 +69,7 @@ def embed_images(
     errors: dict[str, str] = {}
     parts: list[np.ndarray] = []
     total = len(images) if isinstance(images, Sized) else 0
+    progress = watcher.begin("computing features")
     shape = (3, side, side)
     caches: dict[bool, FeatureCache | None] = {False: None, True: None}
     if cache is not None:
@@ -86,7 +87,7 @@ def embed_images(
                 for mirrored in ((False, True) if mirror else (False,))
             ]
             parts.append(torch.stack(views).mean(0).numpy())
-        watcher.embedding(len(names) + len(errors), total or len(names) + len(errors))
+        progress(len(names) + len(errors), total or len(names) + len(errors))
     if not parts:
         first = next(iter(errors.items()), None)
         reason = "none was given" if first is None else f"the first is {first[0]}: {first[1]}"

@@ -25,8 +25,8 @@ from tagspread.run.artifact import Artifact, load_network, read_artifact
 from tagspread.run.config import RunConfig
 from tagspread.train.feature_cache import FeatureCache, cache_key, has_features
 from tagspread.train.features import FeatureNet, embed
+from tagspread.train.preflight import choose_device
 from tagspread.train.scoring import resolve_precision, score
-from tagspread.train.trainer import choose_device
 from tagspread.vision.backbones import TagNet
 
 MAX_BATCH = 256  # largest batch; the next one is copied to the GPU meanwhile

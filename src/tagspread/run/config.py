@@ -57,6 +57,7 @@ class RunConfig:
         settings: the settings, see :class:`tagspread.train.config.TrainConfig`.
         data: sources of the data.
         keep: the model that the run predicts with, one of ``KEEP``.
+        plan: how the settings were chosen for a time budget or a quality, see :class:`tagspread.train.plan.Plan`.
         id: random identifier of the run, which its ``labels.json`` repeats.
     """
 
@@ -64,12 +65,14 @@ class RunConfig:
     settings: JsonObject
     data: DataSource = DataSource()
     keep: str = "last"
+    plan: JsonObject | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
 
     def write(self, folder: RunFolder) -> None:
         """Write ``config.json`` into a run folder."""
         written = {"tagspread": self.version, "settings": self.settings, "data": self.data.to_dict()}
-        folder.write_json(FILE, written | {"keep": self.keep, "id": self.id})
+        plan = {} if self.plan is None else {"plan": self.plan}
+        folder.write_json(FILE, written | plan | {"keep": self.keep, "id": self.id})
 
     @classmethod
     def read(cls, run: str | PathLike[str]) -> RunConfig:
@@ -79,7 +82,7 @@ class RunConfig:
         source = DataSource(**{name: value for name, value in stored.get("data", {}).items() if name in names})
         run_id = {"id": stored["id"]} if "id" in stored else {}
         keep = stored.get("keep", "better" if stored.get("keep_better") else "last")  # keep_better: of earlier versions
-        return cls(stored["tagspread"], stored["settings"], source, keep, **run_id)
+        return cls(stored["tagspread"], stored["settings"], source, keep, stored.get("plan"), **run_id)
 
     @classmethod
     def find(cls, run: str | PathLike[str]) -> RunConfig | None:

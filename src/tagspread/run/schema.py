@@ -197,6 +197,13 @@ PAIR = ListOf(NUMBER, length=2)
 
 # --- the files of a run -----------------------------------------------------------------------------------------------
 
+PLAN = Record(
+    optional={
+        "quality": TEXT, "time": Maybe(NUMBER), "unlabeled": COUNT, "unlabeled_available": COUNT,
+        "estimated_seconds": NUMBER, "estimated_steps": MapOf(NUMBER),
+    }
+)  # fmt: skip
+
 CONFIG = Record(
     required={
         "tagspread": TEXT,
@@ -216,6 +223,7 @@ CONFIG = Record(
         ),
         "keep_better": YES_OR_NO,
         "keep": TEXT,
+        "plan": PLAN,
         "id": TEXT,
     },
 )  # fmt: skip
@@ -303,6 +311,7 @@ def _gain(metrics: JsonObject) -> str:
 METRICS = Record(
     optional={
         "selection": TEXT, "network": TEXT, "seconds": NUMBER, "warning": TEXT, "kept": TEXT,
+        "stopped_early": TEXT, "timings": MapOf(NUMBER),
         "test": MEASURED, "held_out": MEASURED,
         "labeled_only": Record(required={"mAP": SHARE, "what": TEXT}, optional={"interval_90": PAIR}),
         "gain": Record(
@@ -342,7 +351,7 @@ CHECKPOINT = Record(
             }
         ),
     },
-    optional={"method_file": TEXT},
+    optional={"method_file": TEXT, "timings": MapOf(NUMBER)},
 )  # fmt: skip
 
 

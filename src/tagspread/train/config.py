@@ -37,6 +37,7 @@ _CHOICES = {
     "head": ("linear", "ml_decoder"),
     "precision": ("auto", "bf16", "fp32"),
     "graphs": ("auto", "off"),
+    "search": ("full", "short"),
 }
 
 
@@ -74,6 +75,9 @@ class TrainConfig:
     loss_options: dict[str, float] = field(default_factory=dict)
     reduction: str = "sum"  # one sum over the mixed batch; "mean_mean" is the paper's eq. 6
     unlabeled_weight: float | None = None  # None: 1; in mode "head" chosen by cross-validation
+
+    # what cross-validation tries in mode "head": "short" is a quarter of the fits, with one reliable interval of CAP
+    search: str = "full"
 
     # optimizer: AdamW with one cycle
     lr: float = 1e-4
@@ -262,7 +266,7 @@ def check_apply_to_mode(settings: Iterable[str], mode: str) -> None:
 
 _IN_HEAD_MODE = (
     "method", "method_options", "mode", "seed", "backbone", "weights", "image_size", "normalize", "head", "flip",
-    "unlabeled_weight", "selection", "held_out", "precision", "score_batch",
+    "unlabeled_weight", "search", "selection", "held_out", "precision", "score_batch",
 )  # fmt: skip
 
 

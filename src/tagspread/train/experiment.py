@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tagspread.aliases import Progress
 from tagspread.errors import TagspreadError
 from tagspread.methods.base import Labeled, Method, SetApart
 from tagspread.train.config import TrainConfig
@@ -131,7 +132,9 @@ class Experiment:
         torch.manual_seed(self.config.seed)
         torch.set_rng_state(self.random_state)
 
-    def score(self, network: nn.Module, rows: np.ndarray, *, flips: bool = False) -> Tensor:
+    def score(
+        self, network: nn.Module, rows: np.ndarray, *, flips: bool = False, progress: Progress | None = None
+    ) -> Tensor:
         """Compute a network's logits of some rows; with ``flips``, the mean over each image and its mirror image."""
         return score(
             network,
@@ -141,12 +144,14 @@ class Experiment:
             batch=self.config.score_batch,
             precision=self.config.precision,
             flips=flips,
+            progress=progress,
         )
 
-    def teacher_scores(self, teacher: nn.Module, rows: np.ndarray) -> Tensor:
+    def teacher_scores(self, teacher: nn.Module, rows: np.ndarray, progress: Progress | None = None) -> Tensor:
         """Compute the teacher's logits of some rows, averaged with mirror images if ``teacher_flips`` is set."""
         has_mirror = self.dataset.store.modality.has_mirror
-        return self.score(teacher, rows, flips=self.config.teacher_flips and self.config.flip and has_mirror)
+        flips = self.config.teacher_flips and self.config.flip and has_mirror
+        return self.score(teacher, rows, flips=flips, progress=progress)
 
     def labeled(self, epoch: int = 0) -> Labeled:
         """Return what a method may know in an epoch: the labeled set and the progress of training."""

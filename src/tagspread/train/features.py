@@ -192,8 +192,9 @@ def on_features(
         return experiment, None
     began, views = time.perf_counter(), None
     extractor = FeatureExtractor(
-        network, experiment.device, config.score_batch, config.precision, folder, others, watcher.embedding
-    )
+        network, experiment.device, config.score_batch, config.precision, folder, others,
+        watcher.begin("computing features"),
+    )  # fmt: skip
     if config.mode == "head":
         featured, views = extractor.featured_with_views(dataset, mirror=config.flip)
         watcher.note(features_in_words(extractor, len(_rows_in_use(dataset)), began))

@@ -26,6 +26,7 @@ from tagspread.core.bootstrap import count_rare_classes
 from tagspread.core.compare import paired_difference_interval
 from tagspread.core.metrics import mean_average_precision, mean_average_precision_interval
 from tagspread.data.tables.read import PSEUDO_LABEL_COLUMNS
+from tagspread.progress import Watcher
 from tagspread.run.artifact import kept_facts, write_artifact
 from tagspread.run.folder import RunFolder
 from tagspread.run.pseudo_labels import FILE as PSEUDO_LABELS
@@ -149,13 +150,22 @@ class SelectedModel(NamedTuple):
     logits: Logits
 
 
+class Ending(NamedTuple):
+    """How a run ends.
+
+    Attributes:
+        keep: ``"better"`` to use the labeled-only model if it is better, and the interval of the difference says so.
+        images: the folder of images; names of pseudo-labeled images are relative to it.
+        stopped_early: where training ended before its last epoch; None if it did not.
+    """
+
+    keep: str = "last"
+    images: str | None = None
+    stopped_early: str | None = None
+
+
 def finalize(
-    experiment: Experiment,
-    training: Training,
-    folder: RunFolder,
-    *,
-    keep: str = "last",
-    images: str | None = None,
+    experiment: Experiment, training: Training, folder: RunFolder, ending: Ending, watcher: Watcher
 ) -> dict[str, Any]:
     """Write models, pseudo-labels, metrics and ``labels.json``; return the metrics.
 
@@ -163,13 +173,17 @@ def finalize(
         experiment: the experiment with the full network; the student may be only its head.
         training: the finished training; its data may be features.
         folder: the run folder.
-        keep: ``"better"`` to use the labeled-only model if it is better, and the interval of the difference says so.
-        images: the folder of images; names of pseudo-labeled images are relative to it.
+        ending: how the run ends.
+        watcher: shows the progress.
     """
+    watcher.begin("saving")
     dataset, config = experiment.dataset, training.experiment.config
     shipped = _select(experiment, training, folder)
     seconds = sum(line["seconds"] for line in training.history.log)
     metrics: dict[str, Any] = {"selection": config.selection, "network": shipped.name, "seconds": round(seconds, 1)}
+    if ending.stopped_early is not None:
+        metrics["stopped_early"] = ending.stopped_early
+    watcher.begin("evaluating")
     if config.selection != "last":
         metrics["warning"] = CHOSEN_ON[config.selection]
     if _left_unlabeled_out(training):
@@ -177,19 +191,22 @@ def finalize(
     elif _used_unlabeled(training):
         labeled_only, why_none = _labeled_only(training, folder)
         metrics |= _gain(dataset, shipped, labeled_only, config.start, why_none)
-        if keep == "better" and labeled_only is not None and _hurt(metrics["gain"]):
+        if ending.keep == "better" and labeled_only is not None and _hurt(metrics["gain"]):
             shipped, metrics["network"], metrics["kept"] = labeled_only, labeled_only.name, KEPT_BETTER
             if metrics["gain"]["part"] == "test":
                 metrics.setdefault("warning", KEPT_ON_TEST)
     for part, rows in (("test", dataset.test), ("held_out", dataset.held_out)):
         if len(rows):
             metrics[part] = _measure(shipped.logits(rows), torch.from_numpy(dataset.y[rows]).to(experiment.device))
-    folder.write_json("metrics.json", metrics)
+    watcher.begin("saving")
     if training.pseudo_labels.exist:
-        _write_pseudo_labels(dataset, training.pseudo_labels, folder, images)
+        _write_pseudo_labels(dataset, training.pseudo_labels, folder, ending.images)
+    watcher.begin("choosing thresholds")
     if (facts := kept_facts(folder.path)) is None:  # one of an earlier end may hold the user's decisions
         facts = facts_of_run(dataset, config, experiment.network, shipped.file, shipped.logits)
         facts |= {"network": shipped.name}
+    metrics["timings"] = {step: round(spent, 2) for step, spent in training.stopwatch.seconds().items()}
+    folder.write_json("metrics.json", metrics)
     write_artifact(folder, facts)
     return metrics
 
@@ -205,7 +222,7 @@ def _select(experiment: Experiment, training: Training, folder: RunFolder) -> Se
         model.load_state_dict(history.best)
         name, file = [line["best_is"] for line in history.log if "best_is" in line][-1], "best.safetensors"
         folder.write_model(file, full_state(network, model))
-    elif history.stages and network_after(history.stages[-1].name, training.experiment.config) == "raw":
+    elif history.stages and network_after(_last_stage(training), training.experiment.config) == "raw":
         name, file, model = "raw", "model.safetensors", student.network
     return SelectedModel(name, folder.path / file, partial(training.experiment.score, model))
 
@@ -214,7 +231,14 @@ def _used_unlabeled(training: Training) -> bool:
     """Return whether the run trained on the unlabeled set, in a stage or when the head was fitted."""
     config, method = training.experiment.config, training.experiment.method
     fitted = config.start == "fitted_head" and method.uses_unlabeled
-    return fitted or any(stage.uses_unlabeled for stage in training.history.stages)
+    begun = {line["stage"] for line in training.history.log}  # training may have ended early
+    return fitted or any(stage.uses_unlabeled for stage in training.history.stages if stage.name in begun)
+
+
+def _last_stage(training: Training) -> str:
+    """Return the stage in which training ended."""
+    log, stages = training.history.log, training.history.stages
+    return str(log[-1]["stage"]) if log else stages[-1].name
 
 
 def _left_unlabeled_out(training: Training) -> bool:

@@ -28,6 +28,7 @@ from tagspread.methods.cap import CAP
 from tagspread.progress import Watcher
 from tagspread.train.config import chooses_options
 from tagspread.train.dataset import Dataset
+from tagspread.train.deadline import Deadline
 from tagspread.train.training import Training
 from tagspread.vision.backbones import TagNet
 
@@ -74,6 +75,7 @@ def fit_head(
     labeled_only: Callable[[], None],
     method_state: State | None = None,
     watch: Callable[[int, Targets, Tensor], None] | None = None,
+    deadline: Deadline | None = None,
 ) -> None:
     """Fit a linear head on features and set it as the head of ``network``.
 
@@ -84,6 +86,7 @@ def fit_head(
         labeled_only: called while the network has the labeled-only head, if the method uses the unlabeled set.
         method_state: the method's state, if it was started already.
         watch: called after each round with its number and the targets and scores of the unlabeled set.
+        deadline: the rounds end early, but not before the first one, to keep to it.
     """
     if settings.method.uses_unlabeled:
         fit_labeled_only(network, data, settings.ridge)
@@ -95,6 +98,7 @@ def fit_head(
     fitted = spread(
         rows.labeled, data.y, rows.unlabeled, settings, start,
         head=head, classes=data.classes, max_rounds=ROUNDS, state=method_state, apart=data.apart, watch=watch,
+        out_of_time=(deadline or Deadline()).is_near,
     )  # fmt: skip
     set_head(network, fitted.layers, rows.mean, rows.std)
 
@@ -125,7 +129,14 @@ def set_head(network: TagNet, layers: Layers, mean: Tensor, std: Tensor) -> None
         network.head.bias.copy_(bias - (weight * (mean / std)).sum(1))
 
 
-def train_head(training: Training, views: Tensor, watcher: Watcher, *, labeled_only: Callable[[], None]) -> None:
+def train_head(
+    training: Training,
+    views: Tensor,
+    watcher: Watcher,
+    *,
+    labeled_only: Callable[[], None],
+    deadline: Deadline | None = None,
+) -> None:
     """Choose the settings and fit the head; update ``training`` as the training loop would.
 
     Args:
@@ -133,13 +144,17 @@ def train_head(training: Training, views: Tensor, watcher: Watcher, *, labeled_o
         views: features of the rows to train on (views x rows x features), labeled rows first.
         watcher: prints the chosen settings.
         labeled_only: called while the network has the labeled-only head, if the method uses the unlabeled set.
+        deadline: the search for settings and the rounds end early to keep to it.
     """
     began, experiment = time.perf_counter(), training.experiment
     data = HeadData.of(experiment.dataset, views)
     pseudo_labels, history, network = training.pseudo_labels, training.history, training.student.network
-    settings, was_compared = choose_settings(training, data)
+    settings, was_compared = choose_settings(training, data, watcher, deadline or Deadline())
+
+    progress = watcher.begin("fitting the head")
 
     def log_round(number: int, targets: Targets, scores: Tensor) -> None:
+        progress(number, ROUNDS)
         pseudo_labels.relabel(slice(None), targets, scores)
         labels, elapsed = targets.labels, time.perf_counter() - began
         history.log.append({
@@ -149,7 +164,7 @@ def train_head(training: Training, views: Tensor, watcher: Watcher, *, labeled_o
         })  # fmt: skip
 
     if settings.method.uses_unlabeled:
-        fit_head(network, data, settings, labeled_only=labeled_only, watch=log_round)
+        fit_head(network, data, settings, labeled_only=labeled_only, watch=log_round, deadline=deadline)
     else:
         fit_labeled_only(network, data, settings.ridge)
     training.student.ema.restart()
@@ -167,7 +182,7 @@ def train_head(training: Training, views: Tensor, watcher: Watcher, *, labeled_o
     watcher.note(f"head fitted in {seconds:.1f} s; {_describe(settings, was_compared)}")
 
 
-def choose_settings(training: Training, data: HeadData) -> tuple[Settings, bool]:
+def choose_settings(training: Training, data: HeadData, watcher: Watcher, deadline: Deadline) -> tuple[Settings, bool]:
     """Choose settings by cross-validation on the labeled images.
 
     Returns:
@@ -178,9 +193,12 @@ def choose_settings(training: Training, data: HeadData) -> tuple[Settings, bool]
     if isinstance(method, CAP) and chooses_options(config):
         methods = intervals_of(CAP(priors=method.priors))
     space = make_search_space("auto", "auto" if config.unlabeled_weight is None else config.unlabeled_weight)
+    if config.search == "short":
+        space, methods = space.short(), methods[:1]
     chosen = search_settings(
         rows.labeled, data.y, rows.unlabeled, methods,
         space=space, seed=config.seed, head=LogisticHead(), classes=data.classes, max_rounds=ROUNDS,
+        progress=watcher.begin("choosing settings"), out_of_time=deadline.is_near,
     )  # fmt: skip
     return chosen.settings, chosen.trials != ()
 

@@ -40,6 +40,7 @@ from tagspread.run.split import (
     read_split,
 )
 from tagspread.train.dataset import Dataset
+from tagspread.train.plan import Counts, PlanFor
 
 TRAIN, TEST = 0, 1
 _DIGESTS: WeakKeyDictionary[Store, Digests] = WeakKeyDictionary()  # many runs of a benchmark share one store
@@ -56,6 +57,7 @@ def dataset_from_folder(
     watcher: Watcher,
     table_options: dict[str, Any],
     amend: Callable[[LabelTable, Sequence[Path]], LabelTable] | None = None,
+    planner: PlanFor | None = None,
 ) -> tuple[Dataset, dict[str, Any]]:
     """Load a dataset from a folder of images and label tables; images that no table names are the unlabeled set.
 
@@ -69,6 +71,7 @@ def dataset_from_folder(
         watcher: shows the progress.
         table_options: options for reading the tables.
         amend: changes the training labels, given the table and the test images; such as adding reviewers' answers.
+        planner: chooses the image size and the number of unlabeled images before any image is decoded.
 
     Returns:
         The dataset, and the options to read tables of the same kind with: the given ones, and what was found.
@@ -98,13 +101,16 @@ def dataset_from_folder(
     y = np.concatenate([y, np.full((len(unlabeled), len(train.classes)), -1, np.int8)])
     part = np.full(len(y), TRAIN)
     part[len(train) : len(paths)] = TEST
-    store, broken = open_store([*paths, *unlabeled], size, device, cache=cache, progress=watcher.decoding)
+    files = [*paths, *unlabeled]
+    if planner is not None:
+        size, rows = _follow_plan(planner, y, part, files, watcher)
+        files, y, part = [files[row] for row in rows], y[rows], part[rows]
+    store, broken = open_store(files, size, device, cache=cache, progress=watcher.begin("decoding"))
     if len({b.index for b in broken if b.index < len(train)}) == len(train):
         raise TagspreadError(
             f"none of the {len(train):,} images that {labels} names can be read (the first is {broken[0].path}: "
             f"{broken[0].reason}); give the folder that its paths are relative to, now {folder}."
         )
-    files = [*paths, *unlabeled]
     return _make_dataset(store, y, train.classes, part, files, broken, watcher, root=folder), table_options
 
 
@@ -119,6 +125,7 @@ def dataset_from_arrays(
     device: torch.device,
     cache: Path | None,
     watcher: Watcher,
+    planner: PlanFor | None = None,
 ) -> Dataset:
     """Load a dataset from image files or an array, and a label matrix; rows that are all -1 are the unlabeled set."""
     if (test_images is None) != (test_labels is None):
@@ -157,13 +164,33 @@ def dataset_from_arrays(
                 )
             pixels = np.concatenate([pixels, test_pixels])
             _note_overlap(pixels, y, part, watcher)
+        if planner is not None:
+            _, rows = _follow_plan(planner, y, part, (), watcher, pixels.shape[-1])
+            pixels, y, part = pixels[rows], y[rows], part[rows]
         return _make_dataset(TensorStore(pixels, device), y, names, part, (), [], watcher)
     if not all(isinstance(path, str | Path) for path in images):
         raise TagspreadError("images is neither a folder nor a list of files nor an array; give one of them.")
     paths = [Path(path).absolute() for path in (*images, *(() if test_images is None else test_images))]
     _check_overlap(paths, y, part)
-    store, broken = open_store(paths, size, device, cache=cache, progress=watcher.decoding)
+    if planner is not None:
+        size, rows = _follow_plan(planner, y, part, paths, watcher)
+        paths, y, part = [paths[row] for row in rows], y[rows], part[rows]
+    store, broken = open_store(paths, size, device, cache=cache, progress=watcher.begin("decoding"))
     return _make_dataset(store, y, names, part, paths, broken, watcher)
+
+
+def _follow_plan(
+    planner: PlanFor, y: np.ndarray, part: np.ndarray, files: Sequence[Path], watcher: Watcher, size: int | None = None
+) -> tuple[int, np.ndarray]:
+    """Make and print the plan; return the image size and the rows to use: all, or some of the unlabeled ones."""
+    watcher.begin("planning")
+    has_label = (y >= 0).any(1)
+    unlabeled = np.flatnonzero(~has_label & (part == TRAIN))
+    labeled, test = (int((has_label & (part == number)).sum()) for number in (TRAIN, TEST))
+    plan = planner(Counts(labeled, len(unlabeled), test, y.shape[1]), files, size)
+    watcher.note(plan.in_words())
+    drawn = np.random.default_rng(plan.config.seed).permutation(unlabeled)[plan.unlabeled :]
+    return plan.config.image_size, np.setdiff1d(np.arange(len(y)), drawn)
 
 
 def _check_overlap(paths: Sequence[Path], y: np.ndarray, part: np.ndarray) -> None:
@@ -337,7 +364,7 @@ def recorded_dataset(
             f"the folder of images, {root}, no longer exists; if it was moved, give the new one: @moved.", moved=moved
         )
     files = record.files(np.arange(len(split)), images)
-    store, broken = open_store(files, size, device, cache=cache, progress=watcher.decoding)
+    store, broken = open_store(files, size, device, cache=cache, progress=watcher.begin("decoding"))
     if len(broken) == len(files):
         raise TagspreadError(
             f"none of the {len(files):,} images of {run} can be read (the first is {files[0]}: {broken[0].reason}); "

@@ -26,10 +26,12 @@ from tagspread.errors import TagspreadError
 from tagspread.methods.base import Labeled, Targets, check_targets
 from tagspread.progress import Watcher
 from tagspread.train.batches import LABELED, UNLABELED, steps_per_chunk, stream, training_batches
+from tagspread.train.deadline import Deadline
 from tagspread.train.experiment import Stage
 from tagspread.train.interrupts import Interrupted, StopSignal
 from tagspread.train.training import Training
 from tagspread.vision.augment import Views
+from tagspread.wording import counted
 
 STEPS_BETWEEN_CHECKS = 32  # reading a loss waits for the device
 
@@ -44,40 +46,49 @@ class Recorder(Protocol):
         """Save the log after an epoch."""
 
 
-def train_loop(training: Training, watcher: Watcher, recorder: Recorder) -> None:
-    """Train until all stages are finished, from the start or from the step at which a checkpoint was saved."""
-    config, method = training.experiment.config, training.experiment.method
+def train_loop(
+    training: Training, watcher: Watcher, recorder: Recorder, deadline: Deadline | None = None
+) -> str | None:
+    """Train until all stages are finished, from the start or from the step at which a checkpoint was saved.
+
+    With a deadline, training ends before the step that would exceed it; the present state is then the result.
+
+    Returns:
+        Where training ended early; None if it did not.
+    """
+    deadline = deadline or Deadline()
     student, pseudo_labels, history = training.student, training.pseudo_labels, training.history
 
     with StopSignal() as stop:
+        labeling_seconds = 0.0
         while (stage := history.stage) is not None:
             started = time.perf_counter()
+            if deadline.is_near(labeling_seconds):
+                return _ended_early(training)
             if not student.in_stage:
-                if history.stage_index > 0 and config.warm_start_from == "ema":
-                    student.become_teacher()
-                if stage.uses_unlabeled:
-                    if history.stage_index > 0 and config.start == "warmup":
-                        recorder.labeled_only()
-                    method.begin_unlabeled(student.network)
-                student.begin_stage(stage)  # new optimizer and schedule; the teacher restarts from the student
+                begin_stage(training, stage, recorder)
 
             labeled = training.experiment.labeled(history.epoch)
             if stage.uses_unlabeled and history.step == 0:  # a run resumed within an epoch has its targets already
-                label_unlabeled(training, labeled)
+                label_unlabeled(training, labeled, watcher)
+                labeling_seconds = time.perf_counter() - started
 
-            training_started, images = time.perf_counter(), 0
+            training_started, images, is_over = time.perf_counter(), 0, False
             for count in student_steps(training, stage, labeled):
                 images += count
-                watcher.step(history.epoch, *history.progress)
+                watcher.epoch_step(history.epoch, *history.progress)
                 if stop.received:
                     check_losses([torch.as_tensor(history.loss_sum)], training)  # never save a broken state
                     training.save()
                     raise Interrupted(str(training.file.parent.parent))
+                if is_over := deadline.is_near((time.perf_counter() - training_started) / images * count):
+                    check_losses([torch.as_tensor(history.loss_sum)], training)
+                    break
             rate = images / (time.perf_counter() - training_started)
 
-            metrics = {"loss": float(history.loss_sum) / stage.steps}
-            if history.is_evaluation_due:
-                metrics |= evaluate(training)
+            metrics = {"loss": float(history.loss_sum) / history.step}
+            if history.is_evaluation_due and not is_over:
+                metrics |= evaluate(training, watcher)
             if pseudo_labels.exist:
                 history.label_metrics["flips"] = history.count_flips(pseudo_labels.total_flips)
             metrics |= {"seconds": time.perf_counter() - started, "img_per_s": rate}
@@ -87,18 +98,43 @@ def train_loop(training: Training, watcher: Watcher, recorder: Recorder) -> None
             training.save()
             recorder.epoch()
             watcher.epoch(history.log[-1])
+            if is_over and history.stage is not None:
+                return _ended_early(training)
+    return None
 
 
-def label_unlabeled(training: Training, labeled: Labeled) -> None:
+def begin_stage(training: Training, stage: Stage, recorder: Recorder) -> None:
+    """Begin a stage with a new optimizer and schedule; the teacher restarts from the student."""
+    student, is_first = training.student, training.history.stage_index == 0
+    if not is_first and training.experiment.config.warm_start_from == "ema":
+        student.become_teacher()
+    if stage.uses_unlabeled:
+        if not is_first and training.experiment.config.start == "warmup":
+            recorder.labeled_only()
+        training.experiment.method.begin_unlabeled(student.network)
+    student.begin_stage(stage)
+
+
+def _ended_early(training: Training) -> str:
+    """Leave the student and the teacher in a state to predict with; return where training ended."""
+    history = training.history
+    if not history.log:
+        training.student.ema.restart()  # the teacher has no head yet
+    epochs = sum(stage.epochs for stage in history.stages)
+    return f"the time was over after {history.epoch} of {counted(epochs, 'epoch')}"
+
+
+def label_unlabeled(training: Training, labeled: Labeled, watcher: Watcher | None = None) -> None:
     """Score the unlabeled set with the teacher, and compute this epoch's targets from the scores by the method."""
     experiment, method, pseudo_labels = training.experiment, training.experiment.method, training.pseudo_labels
     dataset, teacher, state = experiment.dataset, training.student.teacher, pseudo_labels.method_state
+    progress = None if watcher is None else watcher.begin("labeling")
     if method.reads_labeled:
         apart = experiment.set_apart(teacher)
         labeled = replace(labeled, scores=experiment.teacher_scores(teacher, dataset.labeled), apart=apart)
     method.new_epoch(labeled, state)
     if not (method.per_step and pseudo_labels.exist):
-        scores = experiment.teacher_scores(teacher, dataset.unlabeled)
+        scores = experiment.teacher_scores(teacher, dataset.unlabeled, progress)
         check_scores(scores, "teacher", training)
         targets = check_targets(method, method.targets(scores, labeled, state), scores)
         pseudo_labels.relabel(slice(None), targets, scores)
@@ -173,14 +209,15 @@ def step_targets(training: Training, labeled: Labeled, places: Tensor, scores: T
     return pseudo_labels.at(places)
 
 
-def evaluate(training: Training) -> dict[str, float]:
+def evaluate(training: Training, watcher: Watcher | None = None) -> dict[str, float]:
     """Compute the mAP of student and teacher on the test images and on the held-out images."""
     experiment, metrics = training.experiment, dict[str, float]()
+    progress = None if watcher is None else watcher.begin("evaluating")
     for part, rows in (("test", experiment.dataset.test), ("held_out", experiment.dataset.held_out)):
         truth = torch.from_numpy(experiment.dataset.y[rows]).to(experiment.device)
         for name, network in training.student.networks.items():
             if len(rows):
-                scores = experiment.score(network, rows)
+                scores = experiment.score(network, rows, progress=progress)
                 check_scores(scores, name, training)
                 metrics[f"{part}_map_{name}"] = mean_average_precision(scores, truth)
     return metrics

@@ -18,7 +18,7 @@ from tagspread.methods.base import Labeled, Method, check_targets
 from tagspread.train.config import LOSSES, TrainConfig
 from tagspread.train.dataset import Dataset
 from tagspread.train.experiment import Experiment, plan_stages, size_notes
-from tagspread.vision.backbones import Backbone, add_head, build_backbone
+from tagspread.vision.backbones import Backbone, TagNet, add_head, build_backbone
 from tagspread.vision.heads import LinearHead
 
 LARGE_UNLABELED = 2000  # images; on a CPU, training the whole network takes hours from this size on
@@ -57,6 +57,29 @@ def seeded_backbone(config: TrainConfig, weights: str | None = None) -> SeededBa
         return SeededBackbone(backbone, generator.get_state())
 
 
+def choose_device(name: str = "auto") -> torch.device:
+    """Return the device of that name; ``"auto"`` is the GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:  # PyTorch's message lists all device types
+        raise TagspreadError(f"device {name!r} cannot be used; give auto, cpu or cuda.") from None
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise TagspreadError(f"device {name!r} cannot be used ({reason}); give auto or cpu.") from None
+    return device
+
+
+def measured_network(backbone: SeededBackbone, classes: int, config: TrainConfig, device: torch.device) -> TagNet:
+    """Return the network on a device to measure its speed with; no random state changes."""
+    with _forked_rng():
+        network = add_head(backbone.backbone, classes, head=config.head, normalize=config.normalize)
+    return network.to(device).eval()
+
+
 def prepare(
     dataset: Dataset,
     config: TrainConfig,
@@ -81,7 +104,7 @@ def prepare(
         dataset = dataset.set_apart(method.share_apart, config.seed)
     if config.selection == "test_best" and not len(dataset.test):
         raise TagspreadError("selection is 'test_best' but there is no test set; give one, or use selection 'last'.")
-    requested_mode, config = config.mode, resolve_mode(config, dataset, method, device)
+    requested_mode, config = config.mode, resolve_mode(config, len(dataset.unlabeled), method, device)
     notes = dataset.check_trainable(method.uses_unlabeled) + size_notes(dataset, config)
     stages = plan_stages(dataset, config, method)
     _rehearse(method, dataset)
@@ -108,11 +131,18 @@ def prepare(
     return Experiment(dataset, config, method, stages, device, network, random_state, tuple(notes))
 
 
-def resolve_mode(config: TrainConfig, dataset: Dataset, method: Method, device: torch.device) -> TrainConfig:
-    """Return the configuration with mode ``"auto"`` resolved: ``"head"`` if full training would take hours."""
+def resolve_mode(config: TrainConfig, unlabeled: int, method: Method, device: torch.device) -> TrainConfig:
+    """Return the configuration with mode ``"auto"`` resolved: ``"head"`` if full training would take hours.
+
+    Args:
+        config: the settings.
+        unlabeled: number of unlabeled images.
+        method: the method of the run.
+        device: the device of the run.
+    """
     mode = config.mode
     if mode == "auto":
-        slow = device.type == "cpu" and len(dataset.unlabeled) >= LARGE_UNLABELED
+        slow = device.type == "cpu" and unlabeled >= LARGE_UNLABELED
         mode = "head" if slow and not is_untrained(config) and _is_possible_on_features(config, method) else "full"
     if mode == "full":
         return replace(config, mode=mode)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tagspread._version import __version__
+from tagspread.aliases import JsonObject
 from tagspread.errors import Blank, TagspreadError
 from tagspread.linear.rounds import Settings
 from tagspread.progress import Watcher
@@ -24,15 +25,16 @@ from tagspread.run.folder import RunFolder
 from tagspread.run.split import has_split, write_split
 from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
+from tagspread.train.deadline import Deadline
 from tagspread.train.experiment import Experiment
 from tagspread.train.feature_cache import runs_beside
 from tagspread.train.features import FeatureExtractor, features_in_words, full_state, on_features
-from tagspread.train.finalize import LABELED_ONLY, finalize
-from tagspread.train.head import HeadData, fit_head, train_head
+from tagspread.train.finalize import LABELED_ONLY, Ending, finalize
+from tagspread.train.head import ROUNDS, HeadData, fit_head, train_head
 from tagspread.train.interrupts import Interrupted
 from tagspread.train.loading import check_same_data, split_of
 from tagspread.train.loop import train_loop
-from tagspread.train.preflight import SeededBackbone, prepare
+from tagspread.train.preflight import SeededBackbone, choose_device, prepare
 from tagspread.train.sample_check import sample_in_words
 from tagspread.train.training import Training
 
@@ -70,22 +72,6 @@ def finished_run(path: str | Path) -> Run | None:
         return None
 
 
-def choose_device(name: str = "auto") -> torch.device:
-    """Return the device of that name; ``"auto"`` is the GPU if there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:  # PyTorch's message lists all device types
-        raise TagspreadError(f"device {name!r} cannot be used; give auto, cpu or cuda.") from None
-    try:
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise TagspreadError(f"device {name!r} cannot be used ({reason}); give auto or cpu.") from None
-    return device
-
-
 @dataclass(frozen=True)
 class RunOptions:
     """Options about the run folder and its files.
@@ -101,6 +87,8 @@ class RunOptions:
         after: folder of a finished labeled-only run of the same data and settings, to start from its end in place of a
             warm-up, so that several methods share one warm-up.
         about: where the data came from, recorded in ``config.json``.
+        plan: how the settings were chosen for a time budget or a quality, recorded in ``config.json``.
+        deadline: when the run must be finished; training ends early to keep to it.
     """
 
     overwrite: bool = False
@@ -110,6 +98,8 @@ class RunOptions:
     cache: Path | None = None
     after: Path | None = None
     about: DataSource | None = None
+    plan: JsonObject | None = None
+    deadline: Deadline = field(default_factory=Deadline)
 
 
 def run_training(
@@ -161,12 +151,13 @@ def run_training(
 def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher: Watcher) -> Run:
     """Start or resume, train, and write the results."""
     network, config = experiment.network, experiment.config
+    watcher.begin("preparing")
     if options.resume:
         check_same_data(folder, experiment.dataset)
     else:
         folder.create(options.overwrite, bytes_needed=13 * _size_in_bytes(network))
         data = options.about or DataSource()
-        run_config = RunConfig(__version__, config.to_dict(), data, options.keep or "last")
+        run_config = RunConfig(__version__, config.to_dict(), data, options.keep or "last", options.plan)
         run_config.write(folder)
         write_split(folder, split_of(experiment.dataset))
         for note in experiment.notes:
@@ -175,7 +166,8 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
     # with a frozen network, the head alone is trained, on features
     others = runs_beside(folder.path)  # features that another run has computed are not computed again
     student_experiment, views = on_features(experiment, options.cache or folder.path, watcher, others)
-    training = Training(student_experiment, folder.checkpoint)
+    watcher.begin("preparing")
+    training = Training(student_experiment, folder.checkpoint, watcher.stopwatch)
     recorder = RunRecorder(folder, network, training, options.tensorboard)
     if options.resume:
         training.resume()
@@ -190,10 +182,10 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
         keep = options.keep or "last"
         if views is not None:
             _note_sample(experiment, views, watcher)
-            train_head(training, views, watcher, labeled_only=recorder.labeled_only)
+            train_head(training, views, watcher, labeled_only=recorder.labeled_only, deadline=options.deadline)
             replace(run_config, settings=training.experiment.config.to_dict()).write(folder)
         elif config.start == "fitted_head":
-            _fit_first_head(training, recorder, watcher, options.cache, others)
+            _fit_first_head(training, recorder, watcher, options, others)
         else:
             _note_sample(experiment, None, watcher)
         if options.after is not None:
@@ -201,9 +193,12 @@ def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher
         folder.commit_start()
         training.save()
 
-    train_loop(training, watcher, recorder)
+    stopped_early = train_loop(training, watcher, recorder, options.deadline)
+    if stopped_early is not None:
+        watcher.note(f"note: {stopped_early}; the run ends with the present model")
     images = None if options.about is None else options.about.images
-    metrics = finalize(experiment, training, folder, keep=keep, images=images)
+    ending = Ending(keep, images, stopped_early)
+    metrics = finalize(experiment, training, folder, ending, watcher)
     folder.forget_previous()
     return Run(folder.path, metrics, training.history.log)
 
@@ -236,12 +231,13 @@ def _note_sample(experiment: Experiment, views: Tensor | None, watcher: Watcher)
     """Say whether the labeled images look like a random sample, for methods that use the unlabeled ones."""
     if watcher.quiet or not experiment.method.uses_unlabeled:
         return
+    watcher.begin("testing the sample")
     if (words := sample_in_words(experiment.dataset, views)) is not None:
         watcher.note(f"note: {words}")
 
 
 def _fit_first_head(
-    training: Training, recorder: RunRecorder, watcher: Watcher, cache: Path | None, others: Sequence[Path]
+    training: Training, recorder: RunRecorder, watcher: Watcher, options: RunOptions, others: Sequence[Path]
 ) -> None:
     """Fit the head that training starts from.
 
@@ -253,18 +249,21 @@ def _fit_first_head(
     weight = 1.0 if config.unlabeled_weight is None else config.unlabeled_weight
     settings = Settings(method, unlabeled_weight=weight)
     extractor = FeatureExtractor(
-        training.student.network, experiment.device, config.score_batch, config.precision, cache, others,
-        watcher.embedding,
+        training.student.network, experiment.device, config.score_batch, config.precision, options.cache,
+        others, watcher.begin("computing features"),
     )  # fmt: skip
     parts = [dataset.labeled, dataset.unlabeled] if settings.uses_unlabeled else [dataset.labeled]
     rows = np.concatenate(parts)
     views = extractor.train_views(dataset, rows, mirror=config.flip)
     watcher.note(features_in_words(extractor, len(rows), began))
     _note_sample(experiment, views, watcher)
-    began = time.perf_counter()
+    began, progress = time.perf_counter(), watcher.begin("fitting the head")
     state = {name: value.to(experiment.device) for name, value in method.start(experiment.labeled()).items()}
     data = HeadData.of(dataset, views)
-    fit_head(training.student.network, data, settings, labeled_only=recorder.labeled_only, method_state=state)
+    fit_head(
+        training.student.network, data, settings, labeled_only=recorder.labeled_only, method_state=state,
+        watch=lambda number, *_: progress(number, ROUNDS), deadline=options.deadline,
+    )  # fmt: skip
     watcher.note(f"head fitted on the frozen network's features in {time.perf_counter() - began:.1f} s")
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tagspread.errors import TagspreadError
 from tagspread.methods.from_file import method_file_digest
+from tagspread.progress import Stopwatch
 from tagspread.run.checkpoint import Checkpoint, load_checkpoint, restore_random, save_checkpoint
 from tagspread.train.compatibility import ONLY_WITH_UNLABELED, check_compatible, settings_chosen_by_run
 from tagspread.train.experiment import Experiment, Stage
@@ -145,11 +146,12 @@ class Training:
         pseudo_labels: targets of the unlabeled set.
         history: counters, log and best weights.
         file: file of the checkpoint.
+        stopwatch: seconds of each step, those of earlier sessions included.
     """
 
-    def __init__(self, experiment: Experiment, file: Path) -> None:
+    def __init__(self, experiment: Experiment, file: Path, stopwatch: Stopwatch | None = None) -> None:
         config, method = experiment.config, experiment.method
-        self.experiment, self.file = experiment, file
+        self.experiment, self.file, self.stopwatch = experiment, file, stopwatch or Stopwatch()
         self.pseudo_labels = PseudoLabels(method.start(experiment.labeled()), experiment.device)
         objective = Objective.from_config(config, method, self.pseudo_labels.method_state)
         self.student = Student(experiment, objective)
@@ -169,6 +171,7 @@ class Training:
             "method_file": method_file_digest(config.method),
             "student": self.student.facts(),
             "history": self.history.facts(),
+            "timings": self.stopwatch.seconds(),
         }
         save_checkpoint(self.file, tensors, facts)
 
@@ -181,6 +184,7 @@ class Training:
             values = {name: saved.facts["config"][name] for name in chosen}
             self.experiment = replace(self.experiment, config=replace(self.experiment.config, **values))
             self.history.restore(saved)
+            self.stopwatch.add(saved.facts.get("timings", {}))
             dataset = self.experiment.dataset
             self.pseudo_labels.restore(saved, (len(dataset.unlabeled), len(dataset.classes)))
             self.student.restore(saved, self.history.stage)

@@ -14,6 +14,20 @@ MORE = 1.1  # factor on the resolution that a network was trained at
 STEP = 32  # sizes are multiples of it: convolutional networks halve the resolution five times
 
 
+def accepts_any_size(backbone: str) -> bool:
+    """Return whether a backbone accepts images of any size; most vision transformers do not.
+
+    >>> [accepts_any_size(name) for name in ("resnet50", "tf_efficientnet_lite4", "vit_tiny_patch16_224")]
+    [True, True, False]
+    """
+    if backbone in ("resnet50", "resnet50_v1", "small"):
+        return True
+    import timm
+
+    pretrained = timm.get_pretrained_cfg(backbone) if timm.is_model(backbone) else None
+    return pretrained is None or not pretrained.fixed_input_size
+
+
 def default_image_size(backbone: str) -> int:
     """Return the image side to use for a backbone; for a network of fixed input size, that size.
 

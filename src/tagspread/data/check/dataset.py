@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -60,11 +60,21 @@ def run_check(
     console: Console | None = None,
     *,
     table_options: GivenOptions | None = None,
+    estimate: Callable[[CheckReport], str] | None = None,
 ) -> int:
     """Check a folder of images and its label tables, print the report, and return the exit code.
 
     The exit code is 0 if training can start, 1 if there are errors, and 2 if a table or some of its rows cannot be
     read. These are findings like others: everything that can be read is still checked.
+
+    Args:
+        images: the folder of images.
+        labels_file: the label table.
+        test_file: the label table of the test images.
+        as_json: print JSON.
+        console: where to print.
+        table_options: options for reading the tables.
+        estimate: returns how long training would take, printed at the end if training can start.
     """
     console, options = console or Output(), (table_options or GivenOptions()).to_dict()
     unreadable: list[Finding] = []
@@ -80,7 +90,7 @@ def run_check(
     labels, test = tables
     watcher = Watcher(quiet=as_json, console=console)
     try:
-        report = check_dataset(images, labels, test, progress=watcher.decoding)
+        report = check_dataset(images, labels, test, progress=watcher.begin("decoding"))
     finally:
         watcher.close()
     report = CheckReport((*unreadable, *report.findings), report.classes, report.counts)
@@ -88,6 +98,8 @@ def run_check(
         console.print(json.dumps(report.to_dict(), indent=2), highlight=False, markup=False, soft_wrap=True)
     else:
         render(report, console)
+        if estimate is not None and report.ok and not unreadable:
+            console.print(estimate(report), highlight=False, markup=False, soft_wrap=True)
     return 2 if unreadable else 0 if report.ok else 1
 
 
