@@ -213,7 +213,7 @@ def two_people(browser: Browser, address: str, run: Path, answers: int, per_imag
             all_saved(tab)
     seconds = time.perf_counter() - began
     with AnswerStore.open(run) as store:
-        kept = Counter((one.who, one.image, one.tag, one.answer) for one in store.history()[before:])
+        kept = Counter[tuple[str, ...]]((one.who, one.image, one.tag, one.answer) for one in store.history()[before:])
     return {
         "typed": typed.total(), "kept": kept.total(), "lost": (typed - kept).total(), "doubled": (kept - typed).total(),
         "images_shown_to_both": len(shown["ann"] & shown["bob"]), "seconds": round(seconds, 1),

@@ -269,10 +269,12 @@ const suggested = (item) => run.tags.filter((_, k) => says(item, k));
 // what a tag is taken for if nothing is changed
 const shown = (item, k) => answerTo(item, run.tags[k])?.answer ?? (says(item, k) ? "yes" : "no");
 
-// the tags that are shown: added ones, answered or suggested ones, those to ask about, then the most probable ones
+// the tags that are shown, suggested ones first, then by probability: if there are many tags, those that are suggested,
+// answered, asked about or added, and the most probable ones
 function listed(item) {
   const find = el("find").value.trim().toLowerCase();
-  const order = run.tags.map((_, k) => k).sort((a, b) => (item.scores[b] ?? -1) - (item.scores[a] ?? -1) || a - b);
+  const rank = (k) => (says(item, k) ? 2 : 0) + (item.scores[k] ?? -1);
+  const order = run.tags.map((_, k) => k).sort((a, b) => rank(b) - rank(a) || a - b);
   if (find) return order.filter((k) => run.tags[k].toLowerCase().includes(find));
   const added = order.filter((k) => k >= run.scored);
   const scored = order.filter((k) => k < run.scored);
