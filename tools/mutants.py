@@ -45,6 +45,8 @@ LARGE = (
     "torch", "torchvision", "timm", "numpy", "scipy.stats", "sklearn.linear_model", "pandas",
     "PIL.Image", "safetensors.torch", "pyarrow", "typer", "rich.console", "matplotlib",
 )  # fmt: skip
+MOST_TESTS = 6  # files that count as near
+SLOW = ("faults", "bench", "docs")  # tests that are near only to their own room
 # each operator and what replaces it
 COMPARISONS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Lt: ("<", "<="),
@@ -114,6 +116,8 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
         for name, child in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list"):
                 continue
+            if isinstance(node, ast.keyword) and node.arg == "strict":
+                continue  # zip(strict=...) makes no difference for what is correct
             for item in child if isinstance(child, list) else [child]:
                 if isinstance(item, ast.AST):
                     yield from walk(item)
@@ -123,17 +127,16 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
 
 
 def nearest_tests(file: Path) -> list[str]:
-    """Return the tests that name a module: first those called like it, then others of its rooms; and its doctests."""
+    """Return the tests that are called like a module or name it: those of its rooms first, at most ``MOST_TESTS``."""
     parts = file.relative_to(ROOT / "src" / "tagspread").with_suffix("").parts
     *packages, name = parts[:-1] if parts[-1] == "__init__" else parts
     package = ".".join(("tagspread", *packages))
     named = re.compile(rf"{package}\.{name}\b|from {package} import [^\n]*\b{name}\b")
-    found = [
-        test for room in ROOMS[parts[0]] for test in _files(room) if named.search(test.read_text(encoding="utf-8"))
-    ]
-    found.sort(key=lambda test: name not in test.stem)  # stable
-    tests = found or [test for test in _files(ROOMS[parts[0]][0]) if name in test.stem]
-    return [str(test.relative_to(ROOT)) for test in tests] or [f"tests/{ROOMS[parts[0]][0]}"]
+    rooms = [test for room in ROOMS[parts[0]] for test in _files(room)]
+    others = [test for test in _files("") if not set(SLOW) & set(test.parts) and test not in rooms]
+    found = [test for test in rooms if name in test.stem]
+    found += [test for test in rooms + others if test not in found and named.search(test.read_text(encoding="utf-8"))]
+    return [str(test.relative_to(ROOT)) for test in found[:MOST_TESTS]] or [f"tests/{ROOMS[parts[0]][0]}"]
 
 
 def _files(room: str) -> list[Path]:
