@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tagspread.data.images.find import find_images, list_folder
-from tagspread.data.images.formats import decodable_suffixes
+from tagspread.data.images.formats import DECODABLE
 from tagspread.data.images.paths import RealPaths, real_path
 from tagspread.errors import TagspreadError
 
@@ -33,9 +33,9 @@ def test_all_images_below_a_folder_sorted(tmp_path):
 
 
 def test_every_suffix(tmp_path):
-    write(tmp_path, *(f"{k}{suffix}" for k, suffix in enumerate(decodable_suffixes())))
-    write(tmp_path, *(f"upper {k}{suffix.upper()}" for k, suffix in enumerate(decodable_suffixes())))
-    assert len(found(tmp_path)) == 2 * len(decodable_suffixes())
+    write(tmp_path, *(f"{k}{suffix}" for k, suffix in enumerate(DECODABLE)))
+    write(tmp_path, *(f"upper {k}{suffix.upper()}" for k, suffix in enumerate(DECODABLE)))
+    assert len(found(tmp_path)) == 2 * len(DECODABLE)
 
 
 def test_hidden_files_and_folders_are_left_out(tmp_path):

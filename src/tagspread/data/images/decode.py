@@ -11,22 +11,25 @@ that are being decoded leave room for it, and one that is larger than the budget
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import ctypes.util
 import os
 import stat
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
+import PIL
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from tagspread.aliases import Progress
 from tagspread.data.images.formats import missing_decoder
-from tagspread.data.images.libtiff import silence_libtiff
 from tagspread.errors import TagspreadError
 
 Images: TypeAlias = npt.NDArray[np.uint8]
@@ -201,7 +204,7 @@ class _Silence:
     def __enter__(self) -> None:
         with self._lock:
             if self._users == 0:
-                silence_libtiff()
+                _silence_libtiff()
                 warnings.filterwarnings("ignore", module=r"PIL\.")
                 self._filter = warnings.filters[0]
             self._users += 1
@@ -215,6 +218,32 @@ class _Silence:
 
 
 SILENCE = _Silence()  # one per process, like the warning filters
+
+
+@cache
+def _silence_libtiff() -> None:
+    """Remove the error and warning handlers of libtiff, once per process; where it cannot be found, do nothing.
+
+    For a damaged file, libtiff itself writes to the screen, without the name of the file. Pillow raises an exception
+    for the same error, from which the message with the name is made.
+    """
+    for library in _libtiff():
+        with contextlib.suppress(OSError, AttributeError):
+            loaded = ctypes.CDLL(library)
+            for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
+                set_handler = getattr(loaded, name)
+                set_handler.restype, set_handler.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+                set_handler(None)
+
+
+def _libtiff() -> Iterator[str]:
+    """Yield the libtiff that the wheels of Pillow contain, or that of the system, which other builds use."""
+    package = Path(PIL.__file__).parent
+    own = [file for folder in (package.parent / "pillow.libs", package / ".dylibs") for file in folder.glob("libtiff*")]
+    if own:
+        yield from map(str, own)
+    elif (name := ctypes.util.find_library("tiff")) is not None:
+        yield name
 
 
 class PixelBudget:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tagspread.data.images.formats import IMAGE_SUFFIXES, decodable_suffixes, undecodable_in_words
+from tagspread.data.images.formats import DECODABLE, IMAGE_SUFFIXES, undecodable_in_words
 from tagspread.data.images.paths import Paths, PathsWriter
 from tagspread.errors import TagspreadError
 from tagspread.wording import counted
@@ -84,13 +84,12 @@ def list_folder(folder: str | Path) -> FolderListing:
     images, undecodable = PathsWriter(), PathsWriter()
     unreadable: list[UnreadableFolder] = []
     links: list[Path] = []
-    decodable = decodable_suffixes()
     waiting = [(True, "")]  # folders and files, the next one last: their order makes sorting the images unnecessary
     while waiting:
         is_folder, name = waiting.pop()
         if not is_folder:
             suffix = os.path.splitext(name)[1].lower()  # noqa: PTH122  # no Path object per file
-            if suffix in decodable:
+            if suffix in DECODABLE:
                 images.add(name)
             elif suffix in IMAGE_SUFFIXES:
                 undecodable.add(name)

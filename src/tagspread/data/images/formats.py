@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from functools import cache
 
 from PIL import features
 
@@ -21,16 +20,11 @@ HEIF = frozenset((".heic", ".heif", ".hif"))  # photos of phones
 AVIF = frozenset((".avif",))
 CAMERA = frozenset((".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".pef", ".raf", ".rw2", ".srw"))
 OTHERS = frozenset((".jxl", ".psd", ".svg", ".xcf"))
-IMAGE_SUFFIXES = ALWAYS | HEIF | AVIF | CAMERA | OTHERS
+IMAGE_SUFFIXES = ALWAYS | HEIF | AVIF | CAMERA | OTHERS  # in lower case
+DECODABLE = ALWAYS | (HEIF if HAS_HEIF else frozenset()) | (AVIF if features.check("avif") else frozenset())
 BRANDS = {b"avif": AVIF, b"avis": AVIF, b"heic": HEIF, b"heix": HEIF, b"hevc": HEIF, b"mif1": HEIF, b"msf1": HEIF}
 NEEDS_HEIF = "HEIC needs pillow-heif; run: pip install 'tagspread[heif]'"
 NEEDS_AVIF = "AVIF needs Pillow 11.3 or later; run: pip install -U pillow"
-
-
-@cache
-def decodable_suffixes() -> frozenset[str]:
-    """Return the suffixes of the formats that this installation decodes, in lower case."""
-    return ALWAYS | (HEIF if HAS_HEIF else frozenset()) | (AVIF if features.check("avif") else frozenset())
 
 
 def remedy_for(suffix: str) -> str:
@@ -49,7 +43,7 @@ def missing_decoder(start: bytes) -> str | None:
 
     The suffix tells less: phones write HEIC files that end in .jpg.
     """
-    if start[4:8] != b"ftyp" or (suffixes := BRANDS.get(start[8:12])) is None or suffixes <= decodable_suffixes():
+    if start[4:8] != b"ftyp" or (suffixes := BRANDS.get(start[8:12])) is None or suffixes <= DECODABLE:
         return None
     return NEEDS_HEIF if suffixes is HEIF else NEEDS_AVIF
 
