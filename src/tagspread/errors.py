@@ -1,4 +1,4 @@
-"""Exceptions and error messages: ``TagspreadError`` for bad input, "did you mean" suggestions, choice checks.
+"""Exceptions and error messages: ``TagspreadError`` for bad input, errors of rows, suggestions, choice checks.
 
 Every message states the value that was given, where it was found, and the remedy.
 """
@@ -10,6 +10,8 @@ import re
 import shlex
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
+
+MOST_ERRORS = 1000  # that are kept, of a table that is wrong throughout
 
 
 class Blank(str):
@@ -51,6 +53,51 @@ class TagspreadError(ValueError):
         error = TagspreadError(f"{self}{words}")
         error.on_command_line = self.on_command_line + words
         return error
+
+
+class RowErrors:
+    """Receives the errors of rows: raises the first one, or collects all so that the other rows are still read.
+
+    >>> errors = RowErrors(collect=True)
+    >>> for line in (2, 3, 4):
+    ...     errors.add(TagspreadError(f"line {line}, column 'width' holds 640."), kind="width")
+    >>> [str(error) for error in errors.found]
+    ["line 2, column 'width' holds 640. (And 2 more rows like this.)"]
+    """
+
+    def __init__(self, collect: bool = False) -> None:
+        self.collect = collect
+        self._first: dict[str, TagspreadError] = {}
+        self._counts: dict[str, int] = {}
+        self._omitted = 0
+
+    def add(self, error: TagspreadError, kind: str | None = None) -> None:
+        """Raise an error, or collect it.
+
+        Args:
+            error: the error of a row.
+            kind: errors of the same kind are counted, and only the first one is kept; None if each is to be shown.
+        """
+        if not self.collect:
+            raise error
+        key = str(error) if kind is None else kind
+        if key not in self._first and len(self._first) >= MOST_ERRORS:
+            self._omitted += 1
+            return
+        self._first.setdefault(key, error)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    @property
+    def found(self) -> list[TagspreadError]:
+        """The collected errors, in the order of the rows."""
+        errors = []
+        for key, error in self._first.items():
+            more = self._counts[key] - 1
+            rows = "row" if more == 1 else "rows"
+            errors.append(error.extended(f" (And {more:,} more {rows} like this.)") if more else error)
+        if self._omitted:
+            errors.append(TagspreadError(f"{self._omitted:,} more rows have errors; correct the ones above first."))
+        return errors
 
 
 def _render(message: str, options: dict[str, object], render: Callable[[str, object], str]) -> str:

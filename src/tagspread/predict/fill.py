@@ -24,7 +24,7 @@ from tagspread.data.images.find import list_folder
 from tagspread.data.images.paths import real_path
 from tagspread.data.tables.cells import VALUES
 from tagspread.data.tables.delimiters import DELIMITERS, USUAL, detect_delimiter
-from tagspread.data.tables.image_names import NameRule, Source
+from tagspread.data.tables.image_names import NameRule, resolve_names
 from tagspread.data.tables.label_table import written_name
 from tagspread.data.tables.layouts import (
     BYTES,
@@ -35,12 +35,11 @@ from tagspread.data.tables.layouts import (
     find_columns,
     lists_positives,
 )
-from tagspread.data.tables.notes import RowErrors
+from tagspread.data.tables.notes import Source
 from tagspread.data.tables.options import AUTO, GivenOptions, TableOptions
 from tagspread.data.tables.read import check_kind, header_of, lines_of, options_for_run, separator_of
-from tagspread.data.tables.resolve import resolve_names
 from tagspread.data.tables.spreadsheets import plain_image, plain_tags
-from tagspread.errors import Both, TagspreadError
+from tagspread.errors import Both, RowErrors, TagspreadError
 from tagspread.files import atomic_file
 from tagspread.predict.evaluation import own_table_options
 from tagspread.predict.tables import check_delimiter, check_output, reserve_output

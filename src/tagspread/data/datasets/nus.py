@@ -15,8 +15,9 @@ import numpy as np
 from tagspread.data.datasets.base import NamedDataset
 from tagspread.data.datasets.published import CAP_PAPER, DICAP_PAPER, PublishedTable
 from tagspread.data.images.paths import PathsWriter
-from tagspread.data.tables.image_names import NameRule, Source
+from tagspread.data.tables.image_names import NameRule
 from tagspread.data.tables.label_table import LabelTable
+from tagspread.data.tables.notes import Source
 from tagspread.errors import TagspreadError, check_choice
 
 SPLITS = {"train": ("Train", "train"), "val": ("Test", "val"), "test": ("Test", "val")}

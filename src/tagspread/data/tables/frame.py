@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tagspread.data.tables.cells import text, text_or_list
-from tagspread.data.tables.image_names import Source
 from tagspread.data.tables.layouts import SAMPLE, Columns, Labels, collect_labels, find_columns
-from tagspread.data.tables.notes import RowErrors
+from tagspread.data.tables.notes import Source
 from tagspread.data.tables.options import TableOptions
-from tagspread.errors import TagspreadError
+from tagspread.errors import RowErrors, TagspreadError
 from tagspread.wording import counted
 
 if TYPE_CHECKING:

@@ -1,13 +1,22 @@
-"""Image names in label tables: recognize them, and normalize them to paths."""
+r"""Image names in label tables: recognize them, normalize them to paths, and match them with files.
+
+People write tables on other systems and by hand: ``holiday\IMG_1.jpg``, ``IMG_1`` without its suffix, ``img_1.JPG``. A
+name that does not exist is taken for the only file that it can mean; if it could mean several files, it stays as it is.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from tagspread.data.images.find import list_folder
 from tagspread.data.images.formats import IMAGE_SUFFIXES
+from tagspread.data.tables.notes import Note, Source
 from tagspread.errors import TagspreadError
 
 UNUSUAL = re.compile(r"(?:^|[\\/])\.\.(?:[\\/]|$)|^[\\/]|^.:[\\/]|(?:^|/)\.?(?:/|$)|\0")
@@ -34,21 +43,6 @@ def refuse_address(name: str, where: str) -> None:
             f"{where} names the web address {name.strip()!r}, which is not supported; download the images first, and "
             "name the files."
         )
-
-
-class Source(NamedTuple):
-    """The origin of rows, for messages: a name such as ``labels.csv`` and a unit such as ``line``."""
-
-    name: str
-    unit: str
-
-    def at(self, number: int) -> str:
-        """Return the place of one row, for messages.
-
-        >>> Source("labels.csv", "line").at(7)
-        'labels.csv line 7'
-        """
-        return f"{self.name} {self.unit} {number}"
 
 
 class NameRule:
@@ -80,3 +74,87 @@ class NameRule:
         if name in ("", "."):
             raise TagspreadError(f"{self._source.at(number)} names no image; write its path there.")
         return name
+
+
+class Resolved(NamedTuple):
+    """Names of a table that mean a file with another name.
+
+    Attributes:
+        names: the name of the file, by row.
+        notes: what was matched, and which names could mean several files.
+    """
+
+    names: dict[int, str]
+    notes: tuple[Note, ...]
+
+
+def resolve_names(names: Sequence[str], folder: Path, source: str) -> Resolved:
+    """Return the files that the names mean, for those that do not exist below the folder.
+
+    Args:
+        names: image names, relative to the folder.
+        folder: the folder.
+        source: the table, for messages.
+    """
+    top = os.fspath(folder)
+    missing = {row: name for row, name in enumerate(names) if not _is_file(top, name)}
+    if not missing or not folder.is_dir():
+        return Resolved({}, ())
+    try:
+        listing = list_folder(folder)
+    except TagspreadError:  # whoever lists the images reports it
+        return Resolved({}, ())
+    wanted = {_key(name) for name in missing.values()}
+    by_key: dict[str, list[str]] = defaultdict(list)
+    by_stem: dict[str, list[str]] = defaultdict(list)
+    for files in (listing.images, listing.undecodable):
+        for file in files.names:
+            if (key := _key(file)) in wanted:
+                by_key[key].append(file)
+            if (stem := os.path.splitext(key)[0]) in wanted:  # noqa: PTH122  # no Path object per file
+                by_stem[stem].append(file)
+    resolved: dict[int, str] = {}
+    ambiguous: dict[str, list[str]] = {}
+    for row, name in missing.items():
+        files_meant = by_key.get(_key(name), [])
+        if not files_meant and not looks_like_image(name):
+            files_meant = by_stem.get(_key(name), [])
+        exact = [file for file in files_meant if file == name.replace("\\", "/")]
+        if len(files_meant) == 1 or exact:
+            resolved[row] = (exact or files_meant)[0]
+        elif files_meant:
+            ambiguous[name] = files_meant
+    return Resolved(resolved, tuple(_notes(names, resolved, ambiguous, source)))
+
+
+def _is_file(top: str, name: str) -> bool:
+    try:
+        return os.path.isfile(os.path.join(top, name))  # noqa: PTH113, PTH118  # no Path object per row
+    except ValueError:  # a name with a null character
+        return False
+
+
+def _key(name: str) -> str:
+    r"""Return a name as it is compared: with slashes, in lower case, with composed letters (macOS splits them).
+
+    >>> _key("Holiday\\IMG_1.JPG")
+    'holiday/img_1.jpg'
+    """
+    return unicodedata.normalize("NFC", name.replace("\\", "/")).casefold()
+
+
+def _notes(names: Sequence[str], resolved: dict[int, str], ambiguous: dict[str, list[str]], source: str) -> list[Note]:
+    notes = []
+    if resolved:
+        are = "name of" if len(resolved) == 1 else "names in"
+        text = (
+            f"{len(resolved):,} {are} {source} {'differs' if len(resolved) == 1 else 'differ'} from the file in "
+            "separator, case or suffix; the only file that matches is used"
+        )
+        places = tuple(f"{names[row]} is {file}" for row, file in resolved.items())
+        notes.append(Note("note", "names", text, places))
+    if ambiguous:
+        text = f"{len(ambiguous):,} {'name' if len(ambiguous) == 1 else 'names'} in {source} could mean several files"
+        places = tuple(f"{name} ({' or '.join(files[:3])})" for name, files in ambiguous.items())
+        notes.append(Note("warning", "ambiguous_names", text, places))
+    return notes

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tagspread.data.tables.cells import json_flaw, text, text_or_list
-from tagspread.data.tables.image_names import Source
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.layouts import SAMPLE, collect_labels, find_columns
-from tagspread.data.tables.notes import RowErrors
+from tagspread.data.tables.notes import Source
 from tagspread.data.tables.options import TableOptions
-from tagspread.errors import TagspreadError
+from tagspread.errors import RowErrors, TagspreadError
 
 
 def read_json_lines(file: Path, folder: Path, options: TableOptions, errors: RowErrors) -> LabelTable:

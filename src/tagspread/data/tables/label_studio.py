@@ -17,9 +17,10 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from tagspread.data.tables.cells import json_flaw
-from tagspread.data.tables.image_names import NameRule, Source, looks_like_image
+from tagspread.data.tables.image_names import NameRule, looks_like_image
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.layouts import COLUMN_OPTIONS, TAG_COLUMNS
+from tagspread.data.tables.notes import Source
 from tagspread.data.tables.options import TableOptions
 from tagspread.errors import TagspreadError, did_you_mean
 

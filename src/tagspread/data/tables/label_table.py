@@ -12,12 +12,11 @@ import numpy as np
 
 from tagspread.data.images.paths import Paths
 from tagspread.data.tables.frame import import_pandas, labels_of_frame
-from tagspread.data.tables.image_names import Source
 from tagspread.data.tables.layouts import TAG_COLUMNS
-from tagspread.data.tables.notes import NAMED, Note, RowErrors
+from tagspread.data.tables.notes import NAMED, Note, Source
 from tagspread.data.tables.options import AUTO, TableOptions
 from tagspread.data.tables.spreadsheets import plain_image, plain_text
-from tagspread.errors import TagspreadError, did_you_mean
+from tagspread.errors import RowErrors, TagspreadError, did_you_mean
 from tagspread.files import atomic_text
 from tagspread.wording import counted
 

@@ -13,10 +13,10 @@ import numpy as np
 from tagspread.data.images.paths import Paths, PathsWriter
 from tagspread.data.tables.cells import MARKS, NO, VALUES
 from tagspread.data.tables.delimiters import USUAL, detect_delimiter, suspected_delimiter
-from tagspread.data.tables.image_names import NameRule, Source, looks_like_image
-from tagspread.data.tables.notes import MOST_ERRORS, Note, RowErrors
+from tagspread.data.tables.image_names import NameRule, looks_like_image
+from tagspread.data.tables.notes import Note, Source
 from tagspread.data.tables.options import AUTO, TableOptions
-from tagspread.errors import Blank, Both, TagspreadError, did_you_mean
+from tagspread.errors import MOST_ERRORS, Blank, Both, RowErrors, TagspreadError, did_you_mean
 from tagspread.wording import counted
 
 SAMPLE = 200  # rows from which the columns are recognized

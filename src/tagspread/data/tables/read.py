@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tagspread.aliases import SettingValues
+from tagspread.data.images.paths import Paths, PathsWriter
 from tagspread.data.tables import label_studio
 from tagspread.data.tables.delimiters import USUAL
 from tagspread.data.tables.frame import labels_of_frame, read_parquet
-from tagspread.data.tables.image_names import Source, looks_like_image
+from tagspread.data.tables.image_names import looks_like_image, resolve_names
 from tagspread.data.tables.json_lines import keys_of, read_json_lines
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.layouts import SAMPLE, Columns, collect_labels, find_columns
-from tagspread.data.tables.notes import RowErrors
+from tagspread.data.tables.notes import Source
 from tagspread.data.tables.options import AUTO, TableOptions
-from tagspread.data.tables.resolve import with_resolved_names
-from tagspread.errors import TagspreadError
+from tagspread.errors import RowErrors, TagspreadError
 from tagspread.files import refuse_special
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -232,7 +235,43 @@ def _read(file: str | Path, images: str | Path, options: TableOptions, errors: R
         table = read_json_lines(source, folder, options, errors)
     else:
         table = _read_delimited(source, folder, options, errors)
-    return with_resolved_names(table, folder, str(source))
+    return _with_resolved_names(table, folder, str(source))
+
+
+def _with_resolved_names(table: LabelTable, folder: Path, source: str) -> LabelTable:
+    """Return the table with the names of existing files; rows of the same file are merged."""
+    if not isinstance(table.paths, Paths):
+        return table
+    names = table.paths.names
+    resolved = resolve_names(names, folder, source)
+    if not resolved.names:
+        return replace(table, notes=(*table.notes, *resolved.notes))
+    writer = PathsWriter()
+    for row, name in enumerate(names):
+        writer.add(resolved.names.get(row, name))
+    first, y = writer.firsts(), table.y
+    if first is not None:
+        y = _merged(table, first, resolved.names, source)
+    paths = writer.paths(folder)
+    table = replace(table, paths=paths, y=y, notes=(*table.notes, *resolved.notes))
+    return table if first is None else table.select(np.flatnonzero(first == np.arange(len(first))))
+
+
+def _merged(table: LabelTable, first: np.ndarray, resolved: dict[int, str], source: str) -> np.ndarray:
+    """Return the labels with those of rows that mean the same file merged into the first of them."""
+    y, names = table.y.copy(), table.paths
+    for later in np.flatnonzero(first != np.arange(len(first))).tolist():
+        earlier = int(first[later])
+        conflict = (y[later] >= 0) & (y[earlier] >= 0) & (y[later] != y[earlier])
+        if table.unlisted < 0 and conflict.any():
+            tags = [table.classes[k] for k in np.flatnonzero(conflict).tolist()]
+            raise TagspreadError(
+                f"{source} names one file twice, as {names[earlier].name!r} and {names[later].name!r} "
+                f"({resolved.get(later) or resolved[earlier]}), with other labels of {', '.join(tags[:3])}; keep one "
+                "row."
+            )
+        y[earlier] = np.maximum(y[later], y[earlier])
+    return y
 
 
 def options_for_run(file: Path, own: SettingValues, given: SettingValues) -> dict[str, Any]:
