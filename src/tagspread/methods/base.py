@@ -126,6 +126,7 @@ class Method:
     shares_warmup: ClassVar[bool] = True  # may start from the warm-up of another method's run
     on_features: ClassVar[bool] = False  # trains its own head on the features of the frozen network
     recipe: ClassVar[SettingValues] = {}  # settings that belong to the method; the user's settings override them
+    file_digest: ClassVar[str] = ""  # SHA-256 of the file that a user-defined method was loaded from
 
     @property
     def share_apart(self) -> float:

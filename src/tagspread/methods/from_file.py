@@ -19,7 +19,10 @@ def load_method(name: str) -> type[Method]:
     Loading executes the file, as importing it would. Use only files that you trust.
     """
     path, class_name = _file_and_class(name)
-    module = _module(path)
+    if not path.is_file():
+        raise TagspreadError(f"there is no file {path} to load a method from; check the path.")
+    text = path.read_bytes()
+    module = _module(path, text)
     classes = {
         key: value
         for key, value in vars(module).items()
@@ -29,14 +32,14 @@ def load_method(name: str) -> type[Method]:
         raise TagspreadError(
             f"{path} defines no method; write a subclass of ts.Method in it, as docs/guides/own-method.md shows."
         )
-    if not class_name and len(classes) == 1:
-        return next(iter(classes.values()))
-    if not class_name:
+    if not class_name and len(classes) > 1:
         raise TagspreadError(f"{path} defines {', '.join(classes)}; choose one, as {path}:CLASS.")
-    if class_name not in classes:
+    if class_name and class_name not in classes:
         suggestion = did_you_mean(class_name, classes)
         raise TagspreadError(f"{path} defines {', '.join(classes)}, but no method {class_name!r}.{suggestion}")
-    return classes[class_name]
+    method = classes[class_name] if class_name else next(iter(classes.values()))
+    method.file_digest = hashlib.sha256(text).hexdigest()
+    return method
 
 
 def absolute_name(name: str) -> str:
@@ -76,11 +79,8 @@ def _file_and_class(name: str) -> tuple[Path, str]:
     return (Path(file + ".py"), class_name) if colon else (Path(name), "")
 
 
-def _module(path: Path) -> ModuleType:
+def _module(path: Path, text: bytes) -> ModuleType:
     """Import the file as a module; the same content gives the same module every time."""
-    if not path.is_file():
-        raise TagspreadError(f"there is no file {path} to load a method from; check the path.")
-    text = path.read_bytes()
     key = "tagspread_user_" + hashlib.sha256(str(path.resolve()).encode() + b"\0" + text).hexdigest()[:16]
     if key in sys.modules:
         return sys.modules[key]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from tagspread.errors import TagspreadError
-from tagspread.methods.from_file import method_file_digest
 from tagspread.train.config import TrainConfig
 
 ONLY_WITH_UNLABELED = (
@@ -26,13 +25,19 @@ MACHINE_SETTINGS = ("score_batch", "graphs")  # settings that change the speed o
 
 
 def check_compatible(
-    facts: dict[str, Any], fingerprint: str, config: TrainConfig, folder: Path, ignoring: tuple[str, ...] = ()
+    facts: dict[str, Any],
+    fingerprint: str,
+    method_file: str,
+    config: TrainConfig,
+    folder: Path,
+    ignoring: tuple[str, ...] = (),
 ) -> None:
     """Raise unless a checkpoint was saved with the present data and settings.
 
     Args:
         facts: metadata of the checkpoint.
         fingerprint: digest of the present data.
+        method_file: digest of the file of a user-defined method.
         config: the present settings.
         folder: folder of the checkpoint, for error messages.
         ignoring: names of settings that may differ.
@@ -42,8 +47,7 @@ def check_compatible(
             f"the checkpoint in {folder} was saved with other data (images, labels, classes or split differ). Resume "
             "with the data that the run was started with, or start a new run in another folder."
         )
-    now = method_file_digest(config.method)
-    if "method" not in ignoring and facts.get("method_file", now) != now:
+    if "method" not in ignoring and facts.get("method_file", method_file) != method_file:
         raise TagspreadError(
             f"{config.method} was changed after the checkpoint in {folder} was saved, so the run would mix two "
             "versions of the method. Restore the file, or start a new run in another folder."

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from tagspread.errors import TagspreadError
-from tagspread.methods.from_file import method_file_digest
 from tagspread.progress import Stopwatch
 from tagspread.run.checkpoint import Checkpoint, load_checkpoint, restore_random, save_checkpoint
 from tagspread.train.compatibility import ONLY_WITH_UNLABELED, check_compatible, settings_chosen_by_run
@@ -168,7 +167,7 @@ class Training:
         facts = {
             "config": config.to_dict(),
             "data": self._fingerprint,
-            "method_file": method_file_digest(config.method),
+            "method_file": self.experiment.method.file_digest,
             "student": self.student.facts(),
             "history": self.history.facts(),
             "timings": self.stopwatch.seconds(),
@@ -221,4 +220,5 @@ class Training:
             restore_random(saved, self.experiment.device)
 
     def _check(self, saved: Checkpoint, ignoring: tuple[str, ...]) -> None:
-        check_compatible(saved.facts, self._fingerprint, self.experiment.config, self.file.parent, ignoring=ignoring)
+        config, method_file = self.experiment.config, self.experiment.method.file_digest
+        check_compatible(saved.facts, self._fingerprint, method_file, config, self.file.parent, ignoring=ignoring)
