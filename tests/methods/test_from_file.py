@@ -19,6 +19,7 @@ from tagspread.data.datasets.digits import CLASSES, digit_canvases
 from tagspread.errors import TagspreadError
 from tagspread.methods import Labeled, find_method, get_method
 from tagspread.methods.from_file import absolute_name
+from tagspread.run.split import write_split
 from tagspread.train import trainer
 from tagspread.train.config import make_config
 from tests.methods.helpers import assert_same, saved, stopped
@@ -298,7 +299,7 @@ def test_a_run_does_not_go_on_with_a_file_that_was_changed(home, monkeypatch):
 
 def test_a_file_that_is_changed_during_training_is_a_change(home, monkeypatch):
     """The checkpoint belongs to the code that was loaded, not to what the file holds when it is saved."""
-    usual = trainer.write_split
+    usual = write_split
 
     def edit(*args):
         (home / "rules.py").write_text(RULE.replace("upper half", "lower half"))
