@@ -81,6 +81,20 @@ def test_a_new_image_is_the_only_one_that_is_computed(tmp_path, passed, silent):
     assert len(passed) == 3
 
 
+def test_remains_of_a_killed_process_are_removed_although_no_features_are_missing(tmp_path, small):
+    dataset = make_dataset(train=20, test=4, labeled=8)
+    cache, rows = make_cache(tmp_path, small, dataset), np.arange(20)
+    embed(small, dataset.store, rows, torch.device("cpu"), cache=cache)
+    shards = sorted(cache.folder.iterdir())
+    killed = "import os, sys; from tagspread.files import atomic_file, hold_lock\n"
+    killed += f"folder = {str(cache.folder)!r}; from pathlib import Path\n"
+    killed += "with hold_lock(Path(folder, '.lock')), atomic_file(Path(folder, 'a')): os._exit(0)"
+    subprocess.run([sys.executable, "-c", killed], check=True)
+    assert len(list(cache.folder.iterdir())) == len(shards) + 2  # the lock and a temporary file
+    embed(small, dataset.store, rows, torch.device("cpu"), cache=cache)
+    assert sorted(cache.folder.iterdir()) == shards
+
+
 def test_retraining_beside_a_run_uses_its_features(tmp_path, passed, silent):
     dataset = make_dataset(train=60, test=10, labeled=20)
     first = run_training(dataset, head_config(), tmp_path / "one", watcher=silent)

@@ -120,6 +120,14 @@ class FeatureCache:
                 ) from None
             yield
 
+    def tidy(self) -> None:
+        """Remove what a killed process left in the folder, unless another process is writing there."""
+        if self.folder is None or not (lock := self.folder / LOCK).exists():
+            return
+        with contextlib.suppress(OSError), hold_lock(lock, wait=False) as acquired:
+            if acquired:
+                remove_stale(self.folder)
+
     def _list_shards(self) -> Iterator[tuple[Path, PixelDigests]]:
         """Yield all shards with the digests of their images; other processes may have added some."""
         for source in self._sources:

@@ -73,7 +73,9 @@ def embed(
     digests = pixel_digests(store, rows) if digests is None else digests
     unique, first, place = np.unique(digests, return_index=True, return_inverse=True)
     kept, found = cache.read(unique)
-    if not found.all():
+    if found.all():
+        cache.tidy()  # nothing is left to compute, maybe by a process that was killed after its last shard
+    else:
         with cache.writing():
             kept, found = cache.read(unique)  # another process may have added some meanwhile
             missing = np.flatnonzero(~found)
