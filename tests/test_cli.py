@@ -1,6 +1,8 @@
+import inspect
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from importlib.resources import files
 from typing import Any
 
@@ -54,6 +56,11 @@ def test_help_of_train_shows_the_defaults_of_both_presets():
         words = re.findall(r"\w+", shown[name])
         assert (words[0], words[-1]) == (str(getattr(default, name)), str(getattr(paper, name))), name
     assert shown["lr"] == f"{default.lr:.0e}, last layer {default.lr_head:.0e}; preset paper: {paper.lr:.0e}"
+
+
+def test_the_reference_describes_every_training_setting():
+    described = re.findall(r"^    (\w+): ", inspect.getdoc(ts.TrainConfig) or "", re.M)
+    assert described == [setting.name for setting in fields(ts.TrainConfig)]
 
 
 def test_help_shows_a_default_in_words_without_parentheses():

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 AnyPath = str | Path
-AUDIT = "audit"  # in place of class priors: those of the reviewers' random share
+AUDIT = "audit"  # in place of class priors: estimate them from the randomly drawn images that were reviewed
 
 
 def train(
@@ -99,15 +99,17 @@ def train(
             ``split.csv``; ``images`` is then None, or the new folder of images if it was moved.
         quiet: print nothing.
         tensorboard: also write TensorBoard files into the run folder.
-        keep: ``"better"`` (the default of a new run) to keep the labeled-only model if the unlabeled images made the
-            tagger worse and the interval of the difference says so, or ``"last"`` to keep the model of the last epoch.
-        priors: frequency of each tag in the unlabeled images (0 to 1), where you know it better than the labels do;
-            CAP uses the labeled frequency of all other tags. ``"audit"`` takes them from the random share of
-            ``answers``.
+        keep: ``"better"`` (the default of a new run): predict with the labeled-only model if its mAP is higher and the
+            90 % interval of the difference excludes 0. ``"last"``: always predict with the model trained with the
+            unlabeled images.
+        priors: frequency of each tag in the unlabeled images (0 to 1), if you know it more precisely than the labels
+            tell; CAP uses the labeled frequency of all other tags. ``"audit"`` estimates the frequencies from the
+            randomly drawn images that were reviewed, see ``answers``.
         time: time budget, such as ``"10m"``, or a number of seconds. The settings that fit are chosen by measuring this
-            machine for a few seconds, and training ends early if need be. Settings that you give are not changed.
+            machine for a few seconds, and training ends early if it takes longer than expected. Settings that you give
+            are not changed.
         quality: ``"fast"`` for a first result, ``"good"`` (the preset), or ``"best"``, which trains the whole network
-            also where there is no GPU; with ``time``, the settings to try first.
+            even without a GPU; with ``time``, the settings to try first.
         settings: settings of :class:`~tagspread.train.config.TrainConfig`, such as ``epochs=4``.
 
     Returns:

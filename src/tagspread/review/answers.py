@@ -376,9 +376,9 @@ class AnswerStore:
         return set(self._select("SELECT DISTINCT digest FROM visits WHERE undone_at IS NULL", make=_text))
 
     def random_sample(self, run_id: str) -> list[str]:
-        """Return the images that are an unbiased sample: the longest beginning of the draws that was visited.
+        """Return the images of the unbiased sample: the draws in order, up to the first that was not visited.
 
-        Answers to their tags may be missing, where a reviewer skipped them.
+        An image that a reviewer skipped is in the sample, without answers.
         """
         visited = self.visited()
         return list(itertools.takewhile(visited.__contains__, self.draws(run_id)))

@@ -41,7 +41,7 @@ def default_queue(
     classes: Sequence[str],
     draws: Sequence[str],
 ) -> list[tuple[str, Queued]]:
-    """Return all images: the most doubtful first, and each fifth one the next of the random draws.
+    """Return all images: the most doubtful first; every fifth one is the next of the random draws.
 
     Args:
         digests: digest of each image.

@@ -13,7 +13,7 @@ from tagspread.run import schema
 from tagspread.run.folder import RunFolder
 
 FILE = "config.json"
-# which model a run predicts with: the labeled-only one if it is better beyond doubt, or always that of the main stage
+# which model a run predicts with: the labeled-only one if it is clearly better, or always that of the main stage
 KEEP = ("better", "last")
 
 

@@ -43,7 +43,57 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Settings of a training run. Sizes that are None are derived from the data."""
+    """Settings of a training run.
+
+    The presets (``ts.PRESETS``) override some of the defaults shown here.
+
+    Attributes:
+        method: name of the method, or ``FILE.py:CLASS`` for a method of your own.
+        method_options: options of the method, such as ``{"keep_pos": 0.8}``.
+        seed: random seed.
+        backbone: name of the network.
+        weights: initial weights: ``"pretrained"``, ``"none"`` or a file.
+        head: ``"linear"``, or ``"ml_decoder"``, which attends to regions of the image for each class.
+        image_size: height and width to which images are resized.
+        normalize: normalization of pixels: ``"weights"`` (as the weights were trained), ``"imagenet"``, or ``"none"``
+            (pixels in 0..1).
+        batch_norm: ``"batch"`` uses and updates batch statistics; ``"frozen"`` keeps the initial statistics.
+        mode: ``"full"`` trains the whole network, ``"head"`` a linear head on the frozen network. ``"auto"`` chooses
+            ``"head"`` if there is no GPU, the network is pretrained and the unlabeled set is large.
+        start: ``"warmup"``, or ``"fitted_head"``: a linear head fitted by the method on features of the frozen network.
+        warmup_epochs: epochs on the labeled images alone.
+        epochs: epochs on labeled and unlabeled images, after the warm-up.
+        batch: images per step, labeled and unlabeled together.
+        batch_labeled: labeled images among them; None: ``1.25 * labeled share * batch``.
+        warmup_batch: images per step of the warm-up; None: ``320 * labeled share``.
+        warm_start_from: network that continues after the warm-up: the student (``"raw"``) or its average (``"ema"``).
+        loss: ``"asl"`` (asymmetric loss) or ``"bce"`` (binary cross-entropy).
+        loss_options: options of the loss, such as ``{"gamma_neg": 4}``.
+        reduction: ``"sum"``: one sum over the mixed batch; ``"mean_mean"``: equation 6 of the paper.
+        unlabeled_weight: weight of the unlabeled images in the loss; None: 1, or chosen by cross-validation in mode
+            ``"head"``.
+        search: what cross-validation tries in mode ``"head"``: ``"full"``, or ``"short"``: a quarter of the fits, with
+            one reliable interval of CAP.
+        lr: peak learning rate (AdamW, one cycle).
+        lr_head: the same for the head; None: ``lr``.
+        weight_decay: weight decay.
+        decay_all: also decay biases and normalization layers.
+        schedule_epochs: length of the learning rate cycle; None: ``epochs``.
+        ema_decay: decay of the moving average of the weights (the teacher).
+        ema_warmup: use a lower decay in the first steps.
+        teacher_flips: average the teacher's scores of each image and its mirror image.
+        flip: mirror images at random; False where left and right have a meaning, as in digits.
+        cutout: side of the square that Cutout covers, as a share of the image's side; 0: no Cutout.
+        warmup_cutout: use Cutout in the warm-up, too.
+        operations: names of the operations of RandAugment.
+        selection: model to keep: ``"last"``, or the best epoch on held-out (``"held_out"``) or test images
+            (``"test_best"``).
+        evaluate_every: epochs between evaluations; the last epoch of a stage is always evaluated.
+        held_out: share of the labeled images to hold out, with selection ``"held_out"``.
+        precision: ``"bf16"``, ``"fp32"`` or ``"auto"``: bf16 on GPUs that support it.
+        graphs: ``"auto"`` uses CUDA graphs on a GPU, ``"off"`` does not.
+        score_batch: images per batch when scoring; None: chosen for the device.
+    """
 
     method: str = "cap"
     method_options: dict[str, Any] = field(default_factory=dict)
@@ -51,45 +101,42 @@ class TrainConfig:
 
     # network
     backbone: str = "resnet50"
-    weights: str = "pretrained"  # "pretrained", "none" or a file
+    weights: str = "pretrained"
     head: str = "linear"
     image_size: int = 224
-    normalize: str = "weights"  # "weights": as the weights were trained; "none": inputs stay in 0..1
-    batch_norm: str = "batch"  # "frozen" keeps the initial statistics
-
-    # "full" trains the whole network; "head" trains a linear head on the frozen network; "auto" chooses "head" if there
-    # is no GPU and the unlabeled set is large
+    normalize: str = "weights"
+    batch_norm: str = "batch"
     mode: str = "full"
 
     # length and batches
-    start: str = "warmup"  # or "fitted_head": a linear head fitted by the method on frozen features
+    start: str = "warmup"
     warmup_epochs: int = 12
     epochs: int = 28
     batch: int = 64
-    batch_labeled: int | None = None  # of `batch`; None: 1.25 * labeled share * batch
-    warmup_batch: int | None = None  # None: 320 * labeled share
+    batch_labeled: int | None = None
+    warmup_batch: int | None = None
     warm_start_from: str = "raw"
 
     # loss
     loss: str = "asl"
     loss_options: dict[str, float] = field(default_factory=dict)
-    reduction: str = "sum"  # one sum over the mixed batch; "mean_mean" is the paper's eq. 6
-    unlabeled_weight: float | None = None  # None: 1; in mode "head" chosen by cross-validation
+    reduction: str = "sum"
+    unlabeled_weight: float | None = None
 
-    # what cross-validation tries in mode "head": "short" is a quarter of the fits, with one reliable interval of CAP
+    # cross-validation in mode "head"
     search: str = "full"
 
-    # optimizer: AdamW with one cycle
+    # optimizer
     lr: float = 1e-4
-    lr_head: float | None = None  # None: lr
+    lr_head: float | None = None
     weight_decay: float = 1e-4
-    decay_all: bool = True  # also biases and norm layers
-    schedule_epochs: int | None = None  # length of the learning rate cycle; None: epochs
+    decay_all: bool = True
+    schedule_epochs: int | None = None
 
     # teacher
     ema_decay: float = 0.9997
     ema_warmup: bool = True
-    teacher_flips: bool = False  # average the scores of the image and its mirror image
+    teacher_flips: bool = False
 
     # views
     flip: bool = True
@@ -99,11 +146,11 @@ class TrainConfig:
 
     # evaluation and machine
     selection: str = "last"
-    evaluate_every: int = 1  # in epochs; the last epoch of a stage is always evaluated
-    held_out: float = 0.2  # share of the labeled images, for selection="held_out" only
+    evaluate_every: int = 1
+    held_out: float = 0.2
     precision: str = "auto"
-    graphs: str = "auto"  # CUDA graphs
-    score_batch: int | None = None  # batch size for scoring; None: chosen for the device
+    graphs: str = "auto"
+    score_batch: int | None = None
 
     def __post_init__(self) -> None:
         for setting in fields(self):

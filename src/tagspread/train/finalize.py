@@ -118,7 +118,7 @@ def gain_in_words(metrics: JsonObject, *, advise: bool = True) -> str | None:
 
 
 def _hurt(gain: JsonObject) -> bool:
-    """Return whether the unlabeled images made the model worse beyond doubt."""
+    """Return whether the model is worse than the labeled-only model, and the interval of the difference excludes 0."""
     return "difference" in gain and gain["interval_90"][1] < 0
 
 

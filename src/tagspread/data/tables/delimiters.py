@@ -14,7 +14,7 @@ DELIMITERS = (USUAL, ";", ",", " ")
 
 
 def detect_delimiter(cells: Sequence[str]) -> str | None:
-    """Return the delimiter that the cells use without doubt; None if there is none or more than one.
+    """Return the delimiter that the cells clearly use; None if there is none or more than one.
 
     >>> detect_delimiter(["sea;sand", "sea", "sand;gull"]), detect_delimiter(["sea|sand", "a;b"])
     (';', '|')

@@ -76,7 +76,7 @@ class GivenOptions:
         ignore: columns without labels, or ``"all"`` for all of them.
         allow_outside: whether images may be outside the image folder.
         blank: what a row without a tag means: ``"unlabeled"`` or ``"negative"``.
-        fallback_delimiter: text between tags, if the cells do not show it without doubt.
+        fallback_delimiter: text between tags, if it is not clear from the cells.
 
     >>> GivenOptions(delimiter="", ignore=("note",)).to_dict()
     {'delimiter': None, 'ignore': ['note']}

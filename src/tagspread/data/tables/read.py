@@ -180,7 +180,7 @@ def read_table(
         images: the folder that paths are relative to. Paths in a metadata file inside it are relative to the folder of
             that file.
         delimiter: text between the tags of a cell in the long layout; None if each cell is one tag. ``"auto"`` means
-            ``|``, or the semicolons or commas that the cells use without doubt.
+            ``|``, or semicolons or commas if the cells clearly use them.
         image_column: name of the image column; by default the first column that holds names of image files, else the
             first column.
         tags_column: name of the column with lists of tags; by default one called tags, labels, tag or label.
@@ -190,7 +190,7 @@ def read_table(
         blank: what an image without a tag means in the long layout, and in a wide table that marks present tags only:
             ``"unlabeled"`` (nobody has tagged it yet) or ``"negative"`` (it has none of the tags). By default, a few of
             them are negative; many raise an error that asks for this option.
-        fallback_delimiter: the delimiter if ``"auto"`` finds none without doubt, such as that of a similar table.
+        fallback_delimiter: the delimiter if ``"auto"`` finds none, such as that of a similar table.
     """
     options = TableOptions(
         delimiter, image_column, tags_column, layout, ignore, allow_outside, blank, fallback_delimiter
