@@ -292,7 +292,7 @@ X, Y, TRUTH = dataset(rows=30, labeled=20)
         ({"method": "capp"}, "there is no method 'capp'. Did you mean 'cap'"),
         ({"method": 3}, "method is 3; give a name"),
         ({"method": "asl"}, "ASL is defined by the loss 'asl'"),
-        ({"method": "d2l"}, "D2L needs a network that is trained on images"),
+        ({"method": "d2l"}, "D2L trains the network in its own way"),
         ({"head": "deep"}, "head is 'deep'; it must be one of 'linear', 'mlp'"),
         ({"head": "mlp", "hidden": 0}, "hidden is 0; give a whole number of at least 1"),
         ({"ridge": 0}, "ridge is 0; give 'auto' or a number above 0"),

@@ -148,7 +148,7 @@ def test_what_a_run_does_not_know_is_left_out_and_said(run):
     for folder in run.glob("features-*"):
         folder.unlink()
     suggestions = suggest_images(run, 10, device="cpu")
-    assert any("without 'disagree'" in note for note in suggestions.notes)
+    assert any("leaves out 'disagree'" in note for note in suggestions.notes)
     assert "disagree" not in {queued.strategy for queued in suggestions.queue}
     with pytest.raises(TagspreadError, match="labeled-only model or of mirror images"):
         suggest_images(run, 10, "disagree")
@@ -195,7 +195,7 @@ def test_training_on_the_answers_takes_class_frequencies_from_their_random_share
     assert done.log[-1]["chosen"]["options"]["priors"] == audit.priors
     assert "audit of 30 images drawn at random from 70 unlabeled images" in capsys.readouterr().out
     assert len(RunRecord.read(done.path).split.rows(Part.LABELED)) == 80
-    with pytest.raises(TagspreadError, match=r"give the reviewed run with answers=RUN"):
+    with pytest.raises(TagspreadError, match=r"give that run with answers=RUN"):
         ts.train(*arguments, priors="audit", overwrite=True, **settings)
     with pytest.raises(TagspreadError, match=r"priors is 'audits'; give 'audit'"):
         ts.train(*arguments, answers=run, priors="audits", overwrite=True, **settings)

@@ -116,8 +116,8 @@ def test_when_the_mode_is_chosen(monkeypatch):
     ("settings", "words"),
     [
         ({"head": "ml_decoder"}, "mode 'head' fits a linear head, but head is 'ml_decoder'"),
-        ({"method": "freematch"}, "needs a network that is trained on images"),
-        ({"method": "d2l"}, "needs a network that is trained on images"),
+        ({"method": "freematch"}, "trains the network in its own way"),
+        ({"method": "d2l"}, "trains the network in its own way"),
         ({"mode": "heads"}, "mode is 'heads'"),
     ],
 )
