@@ -1,5 +1,6 @@
 """Benchmark tables: means and spreads, best entries, ties, missing cells, published values."""
 
+import base64
 import csv
 import io
 import re
@@ -225,6 +226,18 @@ def test_only_what_is_in_the_tables_is_explained(tmp_path):
             assert tuple(mark for mark in marks if mark in text.lower()) == there, (dataset, name)
     tied = [done(method, 0.05, seed, 0.6 + seed / 10) for method in ("cap", "bce") for seed in (1, 2)]
     assert "≈: within" in str(html("voc", build_tables("voc", tied, []), []))
+
+
+def test_charts_are_inside_the_page(tmp_path):
+    drawing = "<svg xmlns='http://www.w3.org/2000/svg'/>"
+    (tmp_path / "eta.svg").write_text(drawing)
+    records = [done("cap", 0.05, 1, 0.6)]
+    write_tables(tmp_path, "demo", build_tables("demo", records, []), records)
+    text = (tmp_path / "table.html").read_text()
+    (source,) = re.findall(
+        r'<img src="data:image/svg\+xml;base64,([^"]+)" alt="Test mAP by the reliable interval">', text
+    )
+    assert base64.b64decode(source).decode() == drawing
 
 
 def test_csv_is_one_line_per_cell():

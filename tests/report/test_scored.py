@@ -37,7 +37,7 @@ def test_a_tag_without_threshold_has_no_images_near_it():
     assert picked == {"confident": [0, 1], "near_threshold": [], "false_positives": [], "false_negatives": [0]}
 
 
-@pytest.mark.parametrize(("size", "expected"), [((600, 300), (176, 88)), ((30, 60), (30, 60)), ((5000, 4), (176, 1))])
+@pytest.mark.parametrize(("size", "expected"), [((600, 300), (224, 112)), ((30, 60), (30, 60)), ((5000, 4), (224, 1))])
 def test_thumbnails_keep_their_proportions_and_are_never_enlarged(tmp_path, size, expected):
     Image.new("RGB", size, "red").save(tmp_path / "a.png")
     assert opened(module.thumbnail(tmp_path / "a.png")).size == expected
@@ -50,9 +50,9 @@ def test_thumbnails_are_upright(tmp_path):
     exif[0x0112] = 6  # to be turned by 90 degrees to the right: what is left comes to the top
     image.save(tmp_path / "a.jpg", exif=exif, quality=95)
     small = opened(module.thumbnail(tmp_path / "a.jpg")).convert("RGB")
-    assert small.size == (88, 176)
-    assert small.getpixel((44, 20))[0] > 200
-    assert small.getpixel((44, 150))[2] > 200
+    assert small.size == (100, 200)
+    assert small.getpixel((50, 20))[0] > 200
+    assert small.getpixel((50, 180))[2] > 200
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def test_an_implausible_share_of_pseudo_labels_is_named(run):
 
 
 def test_one_epoch_is_one_epoch(run):
-    summary = replace(summarize_run(run), log=[{"epoch": 0, "seconds": 3.0}])
+    summary = replace(summarize_run(run), log=[{"epoch": 0, "seconds": 3.0}], metrics={})
     assert length(summary) == "1 epoch in 3 s"
     head = replace(summary, settings=summary.settings | {"mode": "head"})
     assert length(head) == "a linear head fitted in 3 s"

@@ -160,7 +160,8 @@ def write_all(request: Request, watcher: Watcher) -> None:
     shown = [*records, *chosen_rows(records, choices)]
     tables = build_tables(request.dataset, shown, [*planned, *chosen_rows(planned, choices)])
     study = request.out / LABEL_STUDY
-    for line in write_tables(request.out, request.dataset, tables, records) + write_charts(request.out, shown, study):
+    drawn = write_charts(request.out, shown, study)  # first, because table.html contains the charts
+    for line in write_tables(request.out, request.dataset, tables, records) + drawn:
         watcher.note(line)
 
 

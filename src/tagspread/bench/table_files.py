@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 from collections.abc import Sequence
@@ -18,12 +19,20 @@ from tagspread.data.datasets import find_dataset
 TABLES = ("table.md", "table.csv", "table.html")
 
 
+CHARTS = {
+    "proportions": "Class proportions: labeled set against unlabeled set",
+    "pseudo-labels": "Quality of the pseudo-labels by epoch",
+    "eta": "Test mAP by the reliable interval",
+    "intervals": "Intervals of the class proportions by number of labeled images",
+}  # by the names of the files
+
+
 def write_tables(folder: Path, dataset: str, tables: Sequence[Table], records: Sequence[Record]) -> list[str]:
-    """Write the tables in all formats; return notes for the user."""
+    """Write the tables in all formats, in HTML with the charts of the folder; return notes for the user."""
     notes = [*machine_notes(records), *source_notes(marks_in(tables))]
     texts = {TABLES[0]: markdown(dataset, tables, notes), TABLES[1]: comma_separated(tables)}
     messages = []
-    page = html(dataset, tables, notes)
+    page = html(dataset, tables, notes, inline_charts(folder))
     if page is None:
         messages.append(
             "jinja2 is not installed, so table.html is not written; install it and run again with --tables-only"
@@ -84,8 +93,20 @@ def comma_separated(tables: Sequence[Table]) -> str:
     return text.getvalue()
 
 
-def html(dataset: str, tables: Sequence[Table], notes: Sequence[str]) -> str | None:
-    """Return all tables as a self-contained HTML page; None if jinja2 is not installed."""
+def inline_charts(folder: Path) -> list[tuple[str, str]]:
+    """Return title and data URI of each chart in a folder."""
+    files = [(title, folder / f"{name}.svg") for name, title in CHARTS.items()]
+    return [
+        (title, f"data:image/svg+xml;base64,{base64.b64encode(file.read_bytes()).decode('ascii')}")
+        for title, file in files
+        if file.is_file()
+    ]
+
+
+def html(
+    dataset: str, tables: Sequence[Table], notes: Sequence[str], charts: Sequence[tuple[str, str]] = ()
+) -> str | None:
+    """Return all tables and charts as a self-contained HTML page; None if jinja2 is not installed."""
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError:
@@ -101,4 +122,7 @@ def html(dataset: str, tables: Sequence[Table], notes: Sequence[str]) -> str | N
         "ties": any(entry.tie for table in tables for row in table.rows for entry in row.entries),
     }
     page = environment.from_string(source)
-    return page.render(dataset=find_dataset(dataset).title, protocols=by_protocol, notes=notes, **flags) + "\n"
+    return (
+        page.render(dataset=find_dataset(dataset).title, protocols=by_protocol, notes=notes, charts=charts, **flags)
+        + "\n"
+    )

@@ -272,9 +272,10 @@ def train(
     else:
         required = {"the folder of images": images, "--labels FILE": labels, "--out RUN": out}
         if missing := [name for name, value in required.items() if value is None]:
+            example = ", such as --out run" if out is None else ""
             raise TagspreadError(
                 f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; write tagspread train IMAGES "
-                "--labels FILE --out RUN, or tagspread train --resume RUN."
+                f"--labels FILE --out RUN{example}, or tagspread train --resume RUN."
             )
         options = table_options(delimiter, image_column, tags_column, ignore, allow_outside, blank)
         arguments = settings | {

@@ -26,9 +26,11 @@ from tagspread.report.charts import (
     unlabeled_charts,
 )
 from tagspread.report.class_rows import ClassRow, class_rows
+from tagspread.report.doubtful import DoubtfulImage, doubtful_images
 from tagspread.report.labeled import METRICS_AND_EXAMPLES, find_labeled
+from tagspread.report.next_steps import next_steps
 from tagspread.report.scored import GROUPS, HIGHEST, Example, ScoredPart, examples, score_part
-from tagspread.report.sentences import length, notes, percent, sentences, setting, tiles
+from tagspread.report.sentences import length, notes, percent, sentences, setting, tiles, times
 from tagspread.report.summary import Missing, RunSummary, summarize_run
 from tagspread.run.artifact import check_weights
 from tagspread.run.split import FILE as SPLIT
@@ -116,7 +118,8 @@ def write_report(
     if scored is not None and (changed := int((~scored.may_be_shown).sum())):
         what = f"Examples from {counted(changed, 'image')}"
         summary.missing.append(Missing(what, f"the content differs from the digest that the run recorded in {SPLIT}"))
-    text = _render(_content(summary, scored, labeled.trained_y))
+    doubtful = doubtful_images(summary, images if labels is None else None) if show_images else []
+    text = _render(_content(summary, scored, labeled.trained_y, doubtful))
     if out is None:
         write_text(file, text, errors="replace")
     else:
@@ -125,7 +128,12 @@ def write_report(
     return WrittenReport(file, summary.missing)
 
 
-def _content(summary: RunSummary, scored: ScoredPart | None, trained_y: np.ndarray | None) -> dict[str, object]:
+def _content(
+    summary: RunSummary,
+    scored: ScoredPart | None,
+    trained_y: np.ndarray | None,
+    doubtful: Sequence[DoubtfulImage],
+) -> dict[str, object]:
     """Return the variables of the page template."""
     rows = class_rows(summary, trained_y, scored)
     return {
@@ -135,6 +143,9 @@ def _content(summary: RunSummary, scored: ScoredPart | None, trained_y: np.ndarr
         "sentences": sentences(summary, scored, rows),
         "notes": notes(summary, scored, rows),
         "missing": summary.missing,
+        "next_steps": next_steps(summary, rows),
+        "doubtful": doubtful,
+        "times": times(summary),
         "learning": learning_charts(summary),
         "unlabeled": unlabeled_charts(summary),
         "shares": share_strips(rows),

@@ -22,10 +22,8 @@ from tagspread.predict.tagger import Tagger
 from tagspread.report.labeled import Part
 from tagspread.run.split import NONE, digest_files
 
-SIDE, QUALITY = (
-    176,
-    62,
-)  # of thumbnails: sharp on phones, where they are shown at half the size, and a few kilobytes each
+# of thumbnails: sharp on phones, which show them at half the size; some kilobytes each
+SIDE, QUALITY = 224, 60
 MAX_EXAMPLES = 6  # per group
 MAX_BYTES = 3_000_000  # of all thumbnails together, so that the page can be sent by mail
 NEAR = 0.2  # largest distance from the threshold of the images nearest to it

@@ -12,7 +12,7 @@ from tagspread.report.labeled import GIVEN
 from tagspread.report.scored import ScoredPart
 from tagspread.report.summary import RunSummary
 from tagspread.train.finalize import gain_in_words
-from tagspread.wording import counted
+from tagspread.wording import counted, duration
 
 MAX_DIFFERENCE = 0.005  # of the mAP measured by training and by the report; a larger one means that something changed
 FEW = 5  # labeled images of a tag, below which the report warns
@@ -36,17 +36,6 @@ def percent(share: float | None, digits: int = 1) -> str:
     return DASH if share is None else f"{100 * share:.{digits}f}"
 
 
-def duration(seconds: float) -> str:
-    """Format a duration.
-
-    >>> duration(42.3), duration(170), duration(7320)
-    ('42 s', '2 min 50 s', '2 h 2 min')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
 def setting(value: Any) -> str:
     """Format the value of a setting.
 
@@ -62,10 +51,25 @@ def setting(value: Any) -> str:
 
 def length(summary: RunSummary) -> str:
     """Describe the length of the training: epochs or rounds, and time."""
-    time = duration(sum(line.get("seconds", 0) for line in summary.log))
+    timings = summary.metrics.get("timings")
+    time = duration(sum(timings.values() if timings else (line.get("seconds", 0) for line in summary.log)))
     if summary.step == "round" and not any("pseudo_positives" in line for line in summary.log):
         return f"a linear head fitted in {time}"
     return f"{counted(len(summary.log), summary.step)} in {time}"
+
+
+def times(summary: RunSummary) -> str | None:
+    """Return how long the steps of the run took, and what was planned; None for a run that does not record it."""
+    timings = summary.metrics.get("timings")
+    if not timings:
+        return None
+    steps = ", ".join(f"{step} {duration(seconds)}" for step, seconds in timings.items() if seconds >= 0.5)
+    words = f"The run took {duration(sum(timings.values()))}" + (f": {steps}." if steps else ".")
+    if summary.plan is None:
+        return words
+    budget = summary.plan.get("time")
+    asked = f"quality {summary.plan.get('quality')}" + (f", at most {duration(budget)}" if budget else "")
+    return f"{words} Planned ({asked}): {duration(summary.plan.get('estimated_seconds', 0))}."
 
 
 def tiles(summary: RunSummary, scored: ScoredPart | None, trained: int | None) -> list[Tile]:
@@ -176,6 +180,13 @@ def notes(summary: RunSummary, scored: ScoredPart | None, rows: Sequence[ClassRo
         warnings.append(_sentence(str(summary.metrics["warning"])))
     if "not_measured" in summary.metrics.get("gain", {}):
         warnings.append(_sentence(str(gain_in_words(summary.metrics))))
+    if "stopped_early" in summary.metrics:
+        warnings.append(_sentence(f"{summary.metrics['stopped_early']}; more time may give a better tagger"))
+    plan = summary.plan or {}
+    if plan.get("unlabeled", 0) < plan.get("unlabeled_available", 0):
+        warnings.append(
+            f"To save time, {plan['unlabeled']:,} of the {plan['unlabeled_available']:,} unlabeled images were used."
+        )
     if scored is not None:
         warnings += _image_notes(summary, scored)
     if rare := [row.name for row in rows if row.labeled is not None and row.labeled < FEW]:

@@ -63,6 +63,7 @@ class RunSummary:
         unlabeled: the pseudo-labels; None if the run has none or they cannot be read.
         record: the part of each image; None if the run has no ``split.csv``.
         missing: what the report cannot show.
+        plan: how the settings were chosen for a time budget or a quality; None for a run without either.
     """
 
     path: Path
@@ -75,6 +76,7 @@ class RunSummary:
     unlabeled: Unlabeled | None
     record: RunRecord | None = None
     missing: list[Missing] = field(default_factory=list)
+    plan: JsonObject | None = None
 
     @property
     def step(self) -> str:
@@ -127,6 +129,7 @@ def summarize_run(run: str | Path) -> RunSummary:
         unlabeled,
         record,
         missing,
+        config.plan,
     )
 
 

@@ -327,11 +327,18 @@ def test_many_rows_without_a_tag(folder):
     code, text = run(folder, labels, None)
     assert code == 2
     assert "8 of 15 images (53 %) have no tag" in text
+    assert "count as unlabeled" not in text  # that is the question
     out = io.StringIO()
     console = Console(file=out, width=200)
     options = GivenOptions(blank="unlabeled")
-    assert run_check(folder, labels, None, console=console, table_options=options) == 0
+
+    def estimate(report):
+        return f"training on {report.counts['labeled']} images takes a minute"
+
+    assert run_check(folder, labels, None, console=console, table_options=options, estimate=estimate) == 0
     assert "40 images: 7 labeled, 33 unlabeled" in out.getvalue()
+    assert "count as unlabeled" in out.getvalue()
+    assert out.getvalue().endswith("training on 7 images takes a minute\n")
 
 
 def test_a_missing_table_raises(folder):

@@ -93,7 +93,10 @@ def run_check(
         report = check_dataset(images, labels, test, progress=watcher.begin("decoding"))
     finally:
         watcher.close()
-    report = CheckReport((*unreadable, *report.findings), report.classes, report.counts)
+    undecided = any("--blank unlabeled" in finding.message for finding in unreadable)
+    # what rows without a tag mean must be said first: nothing is said about how they count
+    findings = [finding for finding in report.findings if not (undecided and finding.kind == "unknown_rows")]
+    report = CheckReport((*unreadable, *findings), report.classes, report.counts)
     if as_json:
         console.print(json.dumps(report.to_dict(), indent=2), highlight=False, markup=False, soft_wrap=True)
     else:
