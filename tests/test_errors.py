@@ -47,7 +47,7 @@ def test_it_survives_the_way_from_another_process():
 TABLES = [
     ("image,tags,width\na.png,x|y,3\n", "ignore=['width']", "--ignore width"),
     ("image,sea,by\na.png,1,me\n", "ignore=['by']", "--ignore by"),
-    ("image,tags\na.png,x;y\n", "delimiter=';', or delimiter=None", "--delimiter ';', or --delimiter ''"),
+    ('image,tags\na.png,"x,y"\n', "delimiter=',', or delimiter=None", "--delimiter ',', or --delimiter ''"),
     ("image,tags\n../a.png,x\n", "allow_outside=True", "--allow-outside"),
 ]
 

@@ -55,6 +55,10 @@ class TagspreadError(ValueError):
         return error
 
 
+class NoLabelsError(TagspreadError):
+    """A table has no labels, at least not in the rows that could be read."""
+
+
 class RowErrors:
     """Receives the errors of rows: raises the first one, or collects all so that the other rows are still read.
 

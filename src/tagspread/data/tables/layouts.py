@@ -16,7 +16,7 @@ from tagspread.data.tables.delimiters import USUAL, detect_delimiter, suspected_
 from tagspread.data.tables.image_names import NameRule, looks_like_image
 from tagspread.data.tables.notes import Note, Source
 from tagspread.data.tables.options import AUTO, TableOptions
-from tagspread.errors import MOST_ERRORS, Blank, Both, RowErrors, TagspreadError, did_you_mean
+from tagspread.errors import MOST_ERRORS, Blank, Both, NoLabelsError, RowErrors, TagspreadError, did_you_mean
 from tagspread.wording import counted
 
 SAMPLE = 200  # rows from which the columns are recognized
@@ -340,7 +340,7 @@ class LongRows:
             self._find_delimiter()
         self._check_delimiter()
         if not self._numbers:
-            raise TagspreadError(f"{self._source.name} holds no tags; give at least one image a tag.")
+            raise NoLabelsError(f"{self._source.name} holds no tags; give at least one image a tag.")
         classes = tuple(sorted(self._numbers))
         column = np.empty(len(classes), np.int64)
         column[[self._numbers[name] for name in classes]] = np.arange(len(classes))

@@ -25,7 +25,7 @@ from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.layouts import SAMPLE, Columns, collect_labels, find_columns
 from tagspread.data.tables.notes import Source
 from tagspread.data.tables.options import AUTO, TableOptions
-from tagspread.errors import RowErrors, TagspreadError
+from tagspread.errors import NoLabelsError, RowErrors, TagspreadError
 from tagspread.files import refuse_special
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -214,6 +214,8 @@ def read_with_errors(
     errors = RowErrors(collect=True)
     try:
         return _read(file, images, TableOptions(**options), errors), errors.found
+    except NoLabelsError as error:  # a consequence, not an error of its own, if rows could not be read
+        return None, errors.found or [error]
     except TagspreadError as error:
         return None, [*errors.found, error]
 
