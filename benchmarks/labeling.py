@@ -8,7 +8,7 @@ The file holds ``X`` (rows x features), ``Y`` (rows x classes of 1 and 0), ``n_t
 and, if there is one, ``X_mirror``. Of the training images, --start are labeled at random. Then each strategy chooses
 the next images in the rounds given by --more; after each round the CAP head is fitted again, with frequencies from the
 random images alone (the start and the random draws), and the mAP is measured. Lines of JSON go to standard output and
-to --out; --chart and --table write the results of several such files.
+to --out; ``make images`` draws the plot of the documentation from that file.
 """
 
 from __future__ import annotations
@@ -85,22 +85,37 @@ def measure(data: Data, layers: Layers) -> float:
     return 100 * mean_average_precision(logits, torch.from_numpy(data.y[data.measured]))
 
 
+class Start(NamedTuple):
+    """The first round, which all strategies share."""
+
+    labeled: np.ndarray
+    unlabeled: np.ndarray  # in random order: that of the draws
+    heads: Heads
+    evidence: Evidence
+
+
+def begin(data: Data, seed: int, count: int, steps: int) -> Start:
+    """Label images at random, and fit the heads."""
+    order = np.random.default_rng(seed).permutation(data.pool)
+    labeled, unlabeled = order[:count], order[count:]
+    frequencies = (data.y[labeled] == 1).mean(0)
+    heads = fit(data, labeled, unlabeled, frequencies, steps)
+    return Start(labeled, unlabeled, heads, evidence_of(data, heads, labeled, unlabeled, frequencies))
+
+
 def simulate(
-    data: Data, strategy: str, mixture: dict[str, float], seed: int, start: int, more: list[int], steps: int
+    data: Data, start: Start, strategy: str, mixture: dict[str, float], seed: int, more: list[int], steps: int
 ) -> list[dict[str, Any]]:
     """Return the mAP after the start and after each round of answers."""
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(data.pool)
-    labeled, unlabeled = order[:start], order[start:]  # the unlabeled rows are in random order: that of the draws
+    labeled, unlabeled, heads, evidence = start
     draws, done = np.arange(len(unlabeled)), np.zeros(len(unlabeled), bool)
     lines, asked, drawn = list[dict[str, Any]](), 0, 0
-    evidence: Evidence | None = None
     for total in [0, *more]:
-        if evidence is not None:
-            chosen = suggest(evidence, total - asked, strategy, draws=draws, done=done, mixture=mixture)
-            done[[suggestion.image for suggestion in chosen]] = True
-            drawn += sum(suggestion.strategy == "random" for suggestion in chosen)
-            asked = total
+        began = time.process_time()
+        chosen = suggest(evidence, total - asked, strategy, draws=draws, done=done, mixture=mixture)
+        done[[suggestion.image for suggestion in chosen]] = True
+        drawn += sum(suggestion.strategy == "random" for suggestion in chosen)
+        asked = total
         # the random sample: the start, and the longest beginning of the draws that was answered
         answered = np.flatnonzero(done)
         length = len(done) if done.all() else int(np.flatnonzero(~done)[0])
@@ -110,13 +125,13 @@ def simulate(
             frequencies, len(unlabeled), (data.y[unlabeled[answered]] == 1).sum(0), len(answered)
         )
         labeled_rows = np.concatenate([labeled, unlabeled[answered]])
-        began = time.perf_counter()
-        heads = fit(data, labeled_rows, unlabeled[~done], frequencies_left, steps)
-        evidence = evidence_of(data, heads, labeled_rows, unlabeled, frequencies)
+        if total:
+            heads = fit(data, labeled_rows, unlabeled[~done], frequencies_left, steps)
+            evidence = evidence_of(data, heads, labeled_rows, unlabeled, frequencies)
         lines.append({
-            "strategy": strategy, "seed": seed, "answers": total, "mAP": measure(data, heads.both),
-            "labeled_only": measure(data, heads.alone), "sample": len(sample) - start, "drawn": drawn,
-            "seconds": round(time.perf_counter() - began, 2),
+            "strategy": strategy, "seed": seed, "answers": total, "mAP": round(measure(data, heads.both), 3),
+            "labeled_only": round(measure(data, heads.alone), 3), "sample": len(sample) - len(labeled), "drawn": drawn,
+            "cpu_seconds": round(time.process_time() - began, 2),
             "fewest_positives": int((data.y[labeled_rows] == 1).sum(0).min()),
         })  # fmt: skip
         if strategy == "mixture":
@@ -215,9 +230,10 @@ def main() -> None:
         if arguments.priors:
             lines += compare_priors(data, seed, arguments.start, arguments.audit, arguments.steps)
             continue
+        start = begin(data, seed, arguments.start, arguments.steps)
         for strategy in arguments.strategies:
             for mixture in mixtures if strategy == "mixture" else mixtures[:1]:
-                lines += simulate(data, strategy, mixture, seed, arguments.start, arguments.more, arguments.steps)
+                lines += simulate(data, start, strategy, mixture, seed, arguments.more, arguments.steps)
     if arguments.out:
         arguments.out.write_text("\n".join(map(json.dumps, lines)) + "\n")
 

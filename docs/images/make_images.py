@@ -1,14 +1,16 @@
 """Make the images of the README and of the documentation site with ``make images``.
 
-``report.webp`` is a screenshot of the report of a run on handwritten digits, so it may be shown anywhere; it needs
-playwright and a Chromium. ``voc.png`` is drawn from the results in ``benchmarks/``.
+``report.webp`` and ``review*.webp`` are screenshots of runs on handwritten digits, so they may be shown anywhere; they
+need playwright and a Chromium. ``voc.png`` is drawn from the results in ``benchmarks/``.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -98,15 +100,65 @@ def shoot_report(file: Path, work: Path) -> None:
         page.add_style_tag(content="section:not(#summary, #examples), nav, .box, #summary p { display: none }")
         shot = page.screenshot(clip={"x": 0, "y": 0, "width": 1080, "height": 1130}, full_page=True)
         browser.close()
+    _save(shot, file)
+
+
+def _save(shot: bytes, file: Path) -> None:
     Image.open(io.BytesIO(shot)).convert("RGB").save(file, quality=82, method=6)
 
 
+def shoot_review(image: Path, grid: Path, work: Path) -> None:
+    """Train a head on digits, and save screenshots of its review: one image (light), and the grid (dark)."""
+    from playwright.sync_api import sync_playwright
+
+    import tagspread as ts
+    from tagspread.demo import DemoSize, export_folder
+
+    digits, run = work / "digits-to-review", work / "digits-run"
+    export_folder(digits, DemoSize(canvases=600, test=100), seed=0)
+    for file in digits.glob("*.png"):  # enlarged smoothly, as a photo is seen
+        with Image.open(file) as drawn:
+            drawn.resize((480, 480), Image.Resampling.BICUBIC).save(file)
+    settings = {"mode": "head", "backbone": "small", "weights": "none", "image_size": 24, "flip": False}
+    ts.train(digits, digits / "labels.csv", run, test_labels=digits / "test.csv", unlabeled_weight=1.0, **settings)
+    command = [sys.executable, "-m", "tagspread", "review", str(run), "--port", "0", "--user", "ann"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server,
+        sync_playwright() as playwright,
+    ):
+        address = next(found[0] for line in server.stdout or () if (found := re.search(r"http://\S+", line)))
+        executable = next(filter(None, map(shutil.which, BROWSERS)), None)
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        for file, scheme in ((image, "light"), (grid, "dark")):
+            size = {"width": 1180, "height": 740}
+            page = browser.new_page(viewport=size, device_scale_factor=1.3, color_scheme=scheme)
+            page.goto(address)
+            page.wait_for_selector("#figure img")
+            for _ in range(60 if file == image else 0):  # so that the confirmed share of the random images is shown
+                page.keyboard.press("Enter")
+                page.wait_for_timeout(100)
+            if file == image:
+                for key in "yyn":  # right for this drawing
+                    page.keyboard.press(key)
+            else:
+                page.keyboard.press("g")
+                page.wait_for_selector(".tile img")
+                for key in ("ArrowRight", "ArrowRight", "Space"):
+                    page.keyboard.press(key)
+            page.get_by_text("All saved").wait_for()
+            page.wait_for_timeout(1500)
+            _save(page.screenshot(), file)
+        browser.close()
+        server.terminate()
+
+
 def main() -> None:
-    """Write both images beside this file."""
+    """Write the images beside this file."""
     draw_voc(HERE / "voc.png")
     with tempfile.TemporaryDirectory() as work:
         shoot_report(HERE / "report.webp", Path(work))
-    for name in ("voc.png", "report.webp"):
+        shoot_review(HERE / "review.webp", HERE / "review-grid.webp", Path(work))
+    for name in ("voc.png", "report.webp", "review.webp", "review-grid.webp"):
         sys.stdout.write(f"{name}: {(HERE / name).stat().st_size / 1024:.0f} KB\n")
 
 

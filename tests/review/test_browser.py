@@ -3,14 +3,28 @@
 import re
 import sqlite3
 from contextlib import closing
+from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
+import tagspread as ts
+from tagspread.data.datasets.digits import CLASSES, digit_canvases
+from tagspread.data.tables.read import read_table
+from tagspread.predict.comparison import compare_runs
 from tagspread.review.answers import AnswerStore, answers_file
+from tagspread.review.index import fresh_index
+from tagspread.review.prepare import prepare_index
+from tagspread.review.table import export_answers
 from tests.browser import chromium
 from tests.review.conftest import EVIL, TAGS, make_run, wait_for
 
-DESK, PHONE = {"width": 1280, "height": 860}, {"width": 375, "height": 760}
+DESK, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
+QUICK: dict[str, Any] = {
+    "mode": "head", "backbone": "small", "weights": "none", "image_size": 24, "unlabeled_weight": 1.0, "flip": False,
+    "device": "cpu", "quiet": True,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +101,25 @@ def kept(run):
         return store.answers()
 
 
-def test_a_person_reviews_with_the_keyboard_alone(run, index, serve, open_page):
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A trained run on 100 canvases of digits, 40 of them labeled, prepared for its review."""
+    top = tmp_path_factory.mktemp("circle")
+    drawn = digit_canvases(100, 1, seed=0)[0]
+    (top / "photos").mkdir()
+    for k, image in enumerate(drawn.images):
+        Image.fromarray(image.transpose(1, 2, 0)).save(top / "photos" / f"p{k:03}.png")
+    tags = ["|".join(np.array(CLASSES)[row == 1]) for row in drawn.y[:40]]
+    (top / "labels.csv").write_text("\n".join(["image,tags", *(f"p{k:03}.png,{tags[k]}" for k in range(40))]) + "\n")
+    ts.train(top / "photos", top / "labels.csv", top / "run", test_share=0.3, **QUICK)
+    prepare_index(top / "run", device="cpu", quiet=True)
+    return top
+
+
+def test_from_the_keyboard_to_a_retrained_and_compared_run(trained, serve, open_page):
+    run = trained / "run"
+    index = fresh_index(run)
+    assert index is not None
     server = serve(run)
     tab = open_page(server)
     seen = []
@@ -100,13 +132,15 @@ def test_a_person_reviews_with_the_keyboard_alone(run, index, serve, open_page):
         leave(tab, "Enter")
     assert len(set(seen)) == 30
     saved(tab)
-    assert tab.locator("#progress").inner_text().startswith("30 of 40")
+    assert tab.locator("#progress").inner_text().startswith("30 of 60; pseudo-labels confirmed: ")
     first = {one.tag: one.answer for one in kept(run) if one.image == seen[0]}
     k = index.names.index(seen[0])
-    by_score = sorted(range(len(TAGS)), key=lambda tag: -round(float(index.scores[k, tag]), 4))
-    assert [first[TAGS[tag]] for tag in by_score[:3]] == ["yes", "no", "unknown"]
-    for tag in by_score[3:]:
-        assert first[TAGS[tag]] == ("yes" if index.scores[k, tag] >= 0.5 else "no")
+    scores = np.round(index.scores[k].astype(float), 4)
+    suggested = scores >= index.thresholds
+    shown = np.lexsort((-scores, ~suggested))  # suggested tags first, then by probability
+    assert [first[CLASSES[tag]] for tag in shown[:3]] == ["yes", "no", "unknown"]
+    for tag in shown[3:]:
+        assert first[CLASSES[tag]] == ("yes" if suggested[tag] else "no")
 
     press(tab, "z")
     expect(tab.locator("#caption")).to_contain_text(seen[-1])
@@ -116,16 +150,15 @@ def test_a_person_reviews_with_the_keyboard_alone(run, index, serve, open_page):
     tab.wait_for_selector(".tile")
     assert tab.evaluate("document.activeElement.className").startswith("tile")
     tag = tab.locator("#grid-tag").input_value()
+    count = tab.locator(".tile").count()
     press(tab, "ArrowRight", "Space", "ArrowRight", "u")
     labels = [tile.get_attribute("aria-label") for tile in tab.locator(".tile").all()]
-    count = len(labels)
     assert [label.endswith(", no") for label in labels[:2]] == [False, True]
     saved(tab)
     grid_answers = [one.answer for one in kept(run) if one.source == "grid"]
     assert grid_answers == ["no", "unknown"]
     press(tab, "Enter")
-    expect(tab.locator(".tile")).to_have_count(0)
-    tab.locator("#grid-empty").wait_for()
+    expect(tab.locator(f"[aria-label='{labels[0]}']")).to_have_count(0)
     saved(tab)
     assert len([one for one in kept(run) if one.source == "grid" and one.tag == tag]) == count
 
@@ -145,11 +178,26 @@ def test_a_person_reviews_with_the_keyboard_alone(run, index, serve, open_page):
     server.kill()
     before = kept(run)
     again = open_page(serve(run))
-    assert again.locator("#progress").inner_text().startswith("29 of 40")
+    assert again.locator("#progress").inner_text().startswith("29 of 60")
     assert name(again) in (current, seen[-1])
     assert again.get_by_role("button", name=re.compile("^lynx")).count() == 1
     assert kept(run) == before
     assert [one.image for one in before if one.tag == "lynx"] == [current]
+
+    # while the server runs: exported, and trained on
+    exported = export_answers(run, trained / "exported.csv")
+    assert exported.new_tags == ("lynx",)
+    table = read_table(trained / "exported.csv", trained / "photos")
+    rows = {path.name: row for path, row in zip(table.paths, table.y.tolist(), strict=True)}
+    for one in before:
+        labels_of = dict(zip(table.classes, rows[one.image], strict=True))
+        assert labels_of[one.tag] == {"yes": 1, "no": 0, "unknown": -1}[one.answer]
+    options = {"answers": run, "priors": "audit", "compare": run}
+    second = ts.train(trained / "photos", trained / "labels.csv", trained / "run2", **options, **QUICK)
+    assert "lynx" in ts.load(second).classes
+    compared = compare_runs(run, second.path)
+    assert compared.images == 12  # the test images of the first run
+    assert "run2" in compared.verdict
 
 
 def test_answers_given_while_the_server_is_dead_are_saved_later(run, serve, open_page):

@@ -5,6 +5,7 @@ GET reads; everything that changes something, leases included, is a POST. Messag
 
 from __future__ import annotations
 
+import asyncio
 from importlib import resources
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from tagspread.errors import TagspreadError
 from tagspread.review.answers import StoreError, YesNo
-from tagspread.review.images import Size, Unavailable, preview
+from tagspread.review.images import DECODERS, Size, Unavailable, preview
 from tagspread.review.session import LEASE_SECONDS, Given, Review, Side, Status
 
 ASSETS = {
@@ -128,10 +129,9 @@ def make_app(review: Review, user: str) -> FastAPI:
         return asset(name, ASSETS[name]) if name in ASSETS else Response(status_code=404)
 
     @app.get("/image/{number}/{size}")
-    def image(number: int, size: Size) -> Response:
-        review.item(number)  # raises for a number that is not an image of the run
-        index = review.index
-        content = preview(index.path(number), index.digests[number], size)
+    async def image(number: int, size: Size) -> Response:
+        path, digest = review.file(number)
+        content = await asyncio.get_running_loop().run_in_executor(DECODERS, preview, path, digest, size)
         return Response(content, media_type="image/jpeg", headers=IMAGE_HEADERS)
 
     @app.get("/api/overview")

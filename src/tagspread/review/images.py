@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +20,8 @@ Size = Literal["large", "small", "full"]
 SIDES: dict[Size, int] = {"large": 1600, "small": 320, "full": 8192}  # pixels of the longer side
 QUALITY = {"large": 88, "small": 82, "full": 92}
 DIGITS = 16  # of the digests in split.csv
-AT_ONCE = threading.Semaphore(2)  # images that are decoded together: bounds the memory of the server
+# the threads that decode: always the same two, because each thread that ever held an image keeps some of its memory
+DECODERS = ThreadPoolExecutor(2, "decode")
 
 
 class Unavailable(TagspreadError):  # noqa: N818 - named for what it is, not for being an exception
@@ -35,7 +36,7 @@ def preview(file: Path, digest: str, size: Size) -> bytes:
         digest: its digest, as the run recorded it.
         size: ``large`` fills a screen, ``small`` a tile of the grid, ``full`` has all pixels.
     """
-    with AT_ONCE, SILENCE:
+    with SILENCE:
         try:
             content = file.read_bytes()
         except OSError as error:

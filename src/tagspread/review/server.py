@@ -81,7 +81,7 @@ def serve(
             timeout_graceful_shutdown=3,
         )  # fmt: skip
         uvicorn.Server(config).run(sockets=[listening])
-    say(f"stopped; the answers are in {run / FOLDER}")
+    say(f"stopped; the answers are in {run / FOLDER}. Train on them with: tagspread train ... --answers {run}")
 
 
 def check_installed() -> None:

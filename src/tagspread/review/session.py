@@ -160,6 +160,11 @@ class Review:
             "missing": not self.index.path(k).is_file(),
         }
 
+    def file(self, k: int) -> tuple[Path, str]:
+        """Return the file of an image, and its digest."""
+        self._check(k)
+        return self.index.path(k), self.index.digests[k]
+
     def _check(self, k: int) -> None:
         if not 0 <= k < len(self.index):
             raise TagspreadError(f"there is no image number {k} in this run; reload the page.")

@@ -7,11 +7,12 @@ const TINY = 100; // pixels; a smaller image is enlarged without blurring it
 const PAGE = crypto.getRandomValues(new Uint32Array(4)).join("-"); // never stored: a duplicated tab is another page
 const el = (id) => document.getElementById(id);
 
+// why an image is shown, by the strategy that queued it; the tags that it was chosen for follow
 const REASONS = {
-  border: "the model is in doubt",
-  doubtful: "the model is in doubt",
-  rare: "for a tag whose frequency is not well known",
-  disagree: "predictions disagree",
+  border: "the model is in doubt about",
+  doubtful: "the model is in doubt about",
+  rare: "may show a tag that has few labels:",
+  disagree: "predictions disagree on",
   diverse: "unlike the labeled images",
   random: "drawn at random",
   open: "",
@@ -225,12 +226,17 @@ async function explain(image) {
   image.replaceWith(text);
 }
 
+function nothingLeft() {
+  const { status, tag, folder } = filters();
+  if (status !== "open" || tag || folder) return "No image is left with this filter.";
+  return "No image is left: all are reviewed, or shown to somebody else. Your answers are saved; train on them next.";
+}
+
 // show no image, until one is there
 function wait() {
   for (const id of ["tags", "caption", "examples"]) el(id).hidden = true;
   for (const id of ["skip", "unknown", "save"]) el(id).disabled = true;
-  const words = exhausted ? "No image is left with this filter." : "Loading …";
-  el("figure").replaceChildren(make("p", { className: "gone", textContent: words }));
+  el("figure").replaceChildren(make("p", { className: "gone", textContent: exhausted ? nothingLeft() : "Loading …" }));
   el("grid").replaceChildren();
 }
 
@@ -247,9 +253,8 @@ function show() {
   el("tags").hidden = el("caption").hidden = false;
   for (const id of ["skip", "unknown", "save"]) el(id).disabled = false;
   el("figure").replaceChildren(imageOf(item));
-  const why = REASONS[item.strategy] ?? item.strategy;
-  const asked = item.ask.length ? ` about ${item.ask.join(", ")}` : "";
-  el("caption").textContent = [item.name, why + asked].filter(Boolean).join(" · ");
+  const why = [REASONS[item.strategy] ?? item.strategy, item.ask.join(", ")].filter(Boolean).join(" ");
+  el("caption").textContent = [item.name, why].filter(Boolean).join(" · ");
   selected = 0;
   folded = true;
   el("find").value = "";
@@ -264,10 +269,12 @@ const suggested = (item) => run.tags.filter((_, k) => says(item, k));
 // what a tag is taken for if nothing is changed
 const shown = (item, k) => answerTo(item, run.tags[k])?.answer ?? (says(item, k) ? "yes" : "no");
 
-// the tags that are shown: added ones, answered or suggested ones, those to ask about, then the most probable ones
+// the tags that are shown, suggested ones first, then by probability: if there are many tags, those that are suggested,
+// answered, asked about or added, and the most probable ones
 function listed(item) {
   const find = el("find").value.trim().toLowerCase();
-  const order = run.tags.map((_, k) => k).sort((a, b) => (item.scores[b] ?? -1) - (item.scores[a] ?? -1) || a - b);
+  const rank = (k) => (says(item, k) ? 2 : 0) + (item.scores[k] ?? -1);
+  const order = run.tags.map((_, k) => k).sort((a, b) => rank(b) - rank(a) || a - b);
   if (find) return order.filter((k) => run.tags[k].toLowerCase().includes(find));
   const added = order.filter((k) => k >= run.scored);
   const scored = order.filter((k) => k < run.scored);
@@ -290,7 +297,7 @@ function showChips() {
   el("more").hidden = hidden === 0 || el("find").value.trim() !== "";
   el("more").textContent = `Show ${count(hidden, "further tag")}`;
   const yes = run.tags.filter((_, k) => shown(item, k) === "yes").length;
-  el("save").replaceChildren("Save ", make("span", { className: "wide", textContent: "as shown " }), `(${yes} yes)`);
+  el("save-words").replaceChildren("Save ", make("span", { className: "wide", textContent: "as shown " }), `(${yes} yes)`);
   if (hadFocus) el("chips").querySelector("[tabindex='0']")?.focus();
   showExamples(run.tags[order[selected]]);
 }
@@ -309,6 +316,11 @@ function chip(item, k, place) {
   parts.push(make("span", { className: "name", textContent: tag }));
   if (answer?.other) parts.push(make("span", { className: "other", textContent: `⚠ ${answer.other}` }));
   parts.push(make("span", { className: "score", textContent: score === null ? "new" : percent(score) }));
+  if (score !== null) {
+    const bar = make("span", { className: "bar", "aria-hidden": "true" });
+    bar.style.width = `${100 * score}%`;
+    parts.push(bar);
+  }
   const button = make("button", { type: "button", className: `chip ${state}`, tabIndex: place === selected ? 0 : -1 }, ...parts);
   button.classList.toggle("selected", place === selected);
   button.classList.toggle("asked", item.ask.includes(tag));
@@ -488,7 +500,7 @@ function showGrid(place = focused) {
     "or are shown to somebody else.";
   const marked = grid.filter((item) => answerTo(item, tag)).length;
   const rest = !grid.length ? "nothing" : `other ${grid.length - marked} ${side === "called" ? "as right" : "as not missed"}`;
-  el("save").replaceChildren("Save ", ...(grid.length ? [make("span", { className: "wide", textContent: "the " })] : []), rest);
+  el("save-words").replaceChildren("Save ", ...(grid.length ? [make("span", { className: "wide", textContent: "the " })] : []), rest);
   el("save").disabled = el("unknown").disabled = !grid.length;
   el("skip").disabled = el("back").disabled = true;
   if (hadFocus) tiles[focused]?.focus({ preventScroll: true });
