@@ -53,8 +53,8 @@ def check(
     """Check a dataset for problems before training.
 
     Reports all problems at once, how often each tag occurs, and whether the labeled images look like a random sample.
-    Ends with the training time on this machine. Exit code 0 means that training can start, 1 that there are errors to
-    fix first, 2 that a table or the folder cannot be read.
+    Then estimates the training time on this machine. Exit code 0 means that training can start, 1 that there are errors
+    to fix first, 2 that a table or the folder cannot be read.
 
     Example:
     $ tagspread check photos --labels labels.csv --test-labels test.csv

@@ -203,7 +203,7 @@ def train(
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="Time budget, such as 90s, 10m or 1h30m: the settings that fit are chosen for this machine, and "
+            help="Time budget, such as 90s, 10m or 1h30m. Settings that fit the budget on this machine are chosen, and "
             "training ends in time. Settings that you give are not changed.",
         ),
     ] = None,
