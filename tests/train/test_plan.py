@@ -203,7 +203,7 @@ def test_training_ends_with_a_usable_model_when_the_time_is_over(tmp_path, monke
     out = tmp_path / "run"
     options = SMALL | {"epochs": 4, "batch": 16, "batch_labeled": 4}
     run = ts.train(images, y, out, time="1h", test_share=0.3, **options)
-    assert run.metrics["stopped_early"] == f"the time was over after {epochs} of 4 epochs"
+    assert run.metrics["stopped_early"] == f"the time budget was spent after {epochs} of 4 epochs"
     assert [line["epoch"] for line in run.log] == list(range(epochs))
     assert 0 <= run.metrics["test"]["mAP"] <= 1
     assert run.metrics["gain"]["part"] == "test"  # it has a labeled-only model, too

@@ -85,7 +85,7 @@ def next_steps(summary: RunSummary, rows: Sequence[ClassRow]) -> list[NextStep]:
         steps.append(NextStep("Choose thresholds on spare labels", reason,
                               (_command("thresholds", run, "--labels", "SPARE.csv"),)))  # fmt: skip
     if "stopped_early" in summary.metrics or (summary.plan or {}).get("quality") == "fast":
-        why = "The time was over" if "stopped_early" in summary.metrics else "This was a first, fast result"
+        why = "The time budget was spent" if "stopped_early" in summary.metrics else "This was a first, fast result"
         longer = ["--out", again, *_settings(summary, network_only=True)]
         more = _command(*retrain, *longer, *(["--compare", run] if has_test else []))
         steps.append(

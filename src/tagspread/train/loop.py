@@ -121,7 +121,7 @@ def _ended_early(training: Training) -> str:
     if not history.log:
         training.student.ema.restart()  # the teacher has no head yet
     epochs = sum(stage.epochs for stage in history.stages)
-    return f"the time was over after {history.epoch} of {counted(epochs, 'epoch')}"
+    return f"the time budget was spent after {history.epoch} of {counted(epochs, 'epoch')}"
 
 
 def label_unlabeled(training: Training, labeled: Labeled, watcher: Watcher | None = None) -> None:
