@@ -32,6 +32,24 @@ def test_help_imports_nothing_heavy(arguments):
     assert _imported_by(code) == set()
 
 
+def test_check_imports_no_torch(tmp_path):
+    from PIL import Image
+
+    Image.new("RGB", (90, 60)).save(tmp_path / "a.jpg")
+    (tmp_path / "labels.csv").write_text("image,tags\na.jpg,cat\n")
+    code = f"""
+import sys
+sys.argv = ["tagspread", "check", {str(tmp_path)!r}, "--labels", {str(tmp_path / "labels.csv")!r}]
+from tagspread.cli import app
+try:
+    app(standalone_mode=False)
+except SystemExit:
+    pass"""
+    imported = _imported_by(code)
+    assert "PIL" in imported
+    assert not imported & {"torch", "torchvision", "timm"}
+
+
 def test_every_public_name_is_found_and_typed():
     for name in ts.__all__:
         assert getattr(ts, name) is not None

@@ -160,6 +160,8 @@ def damage(cache, kind):
         cache.index_file.write_text(json.dumps(content | {"size": 7}))
     elif kind == "other version":
         cache.index_file.write_text(json.dumps(content | {"version": 99}))
+    elif kind == "other decoder":
+        cache.index_file.write_text(json.dumps(content | {"decoder": "stb"}))
     else:
         cache.index_file.write_bytes(kind)
 
@@ -173,6 +175,7 @@ def damage(cache, kind):
         ("contradiction", "is inconsistent"),
         ("other size", "7 x 7 pixels, not 6 x 6"),
         ("other version", "another version"),
+        ("other decoder", "its JPEG files were decoded by stb, but torchvision decodes them here"),
         (b"", "is not the index"),
         (b"\xff\x00", "is not the index"),
         (b'{"format": "tagspread pict', "is not the index"),

@@ -107,7 +107,9 @@ def _decode(paths: list[Path], missing: set[int], progress: Progress | None) -> 
     for at in range(0, len(existing), AT_ONCE):
         chunk = existing[at : at + AT_ONCE]
         out = np.zeros((len(chunk), 3, SIDE, SIDE), dtype=np.uint8)
-        failures = decode_all([paths[k] for k in chunk], SIDE, out, progress=shifted(progress, at, len(existing)))
+        report = shifted(progress, at, len(existing))
+        # by Pillow, although it takes longer: importing torch would take more time than a small folder does
+        failures = decode_all([paths[k] for k in chunk], SIDE, out, progress=report, fast=False)
         thumbs[chunk] = thumbnails(out)
         broken |= {chunk[failure.index]: failure for failure in failures}
     return thumbs, broken

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tagspread.core.theory import proportion_interval
+from tagspread.core.binomial import clopper_pearson
 from tagspread.data.check.report import LABELS, TEST, ClassFacts, Finding, Place, finding_at
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.errors import did_you_mean
@@ -27,7 +27,7 @@ def class_facts(labels: LabelTable, unlabeled: int) -> tuple[ClassFacts, ...]:
     positives, known = (labels.y == 1).sum(0), (labels.y >= 0).sum(0)
     low, high = np.zeros(len(known)), np.ones(len(known))
     if (has_label := known > 0).any():
-        low[has_label], high[has_label] = proportion_interval(positives[has_label], known[has_label])
+        low[has_label], high[has_label] = clopper_pearson(positives[has_label], known[has_label])
     return tuple(
         ClassFacts(
             name,

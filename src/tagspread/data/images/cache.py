@@ -1,8 +1,9 @@
 """Image cache: decoded images on disk, so that each file is decoded once for all runs.
 
 A cache of images of S x S pixels is two files in a folder of the user. ``tagspread-S.u8`` holds the images, 3 x S x S
-bytes per slot. ``tagspread-S.json`` is the index: path, size and modification time of the file in each slot. A changed
-file gets a new slot, and its old slot is not used again. Unreadable files are tried again each time.
+bytes per slot. ``tagspread-S.json`` is the index: path, size and modification time of the file in each slot, and what
+decoded them. A changed file gets a new slot, and its old slot is not used again. Unreadable files are tried again each
+time.
 
 Images are only appended after those in the index, and the index is replaced atomically after the images are on disk. A
 crash therefore loses only the images since the last index, and their bytes are overwritten. A cache that is damaged in
@@ -32,6 +33,7 @@ from tagspread.data.images.decode import (
     Images,
     check_size,
     decode_all,
+    decoder,
     reason_for,
     shifted,
 )
@@ -39,7 +41,7 @@ from tagspread.errors import TagspreadError
 from tagspread.files import LOCK, Remedy, atomic_text, hold_lock
 
 FORMAT = "tagspread image cache"
-VERSION = 1  # raise it whenever decode() gives other bytes for the same file
+VERSION = 2  # raise it whenever decode() gives other bytes for the same file
 BYTES_AT_ONCE = 2**26  # images decoded before a write: bounds the memory
 SAVE_EVERY = 2048  # new images between two writes of the index, or a tenth of it if that is more
 
@@ -190,6 +192,7 @@ class ImageCache:
         content = {
             "format": FORMAT,
             "version": VERSION,
+            "decoder": decoder(),
             "size": self.size,
             "used": self._used,
             "slots": [[*key, slot] for key, slot in self._slots.items()],
@@ -203,16 +206,18 @@ class ImageCache:
             content: Any = json.loads(self.index_file.read_text(encoding="ascii"))
             if content["format"] != FORMAT:
                 raise ValueError
-            header = (content["version"], content["size"], content["used"])
+            header = (content["version"], content.get("decoder"), content["size"], content["used"])
             slots = {
                 _Key(str(path), int(length), int(changed)): int(slot)
                 for path, length, changed, slot in content["slots"]
             }
         except (ValueError, TypeError, KeyError, RecursionError):
             raise self._damaged(f"{self.index_file.name} is not the index of an image cache") from None
-        version, size, used = header
+        version, decoded_by, size, used = header
         if version != VERSION:
             raise self._damaged(f"another version of tagspread created it (format {version}, not {VERSION})")
+        if decoded_by != decoder():
+            raise self._damaged(f"its JPEG files were decoded by {decoded_by}, but {decoder()} decodes them here")
         if size != self.size:
             raise self._damaged(f"its images have {size} x {size} pixels, not {self.size} x {self.size}")
         if not isinstance(used, int) or used < 0 or not all(0 <= slot < used for slot in slots.values()):

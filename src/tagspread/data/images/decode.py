@@ -2,7 +2,8 @@
 
 Every image becomes 3 x S x S in RGB: rotated by its EXIF orientation and resized to a square with antialiased
 bilinear interpolation, without keeping the aspect ratio (the test view of the paper). Animations give their first
-frame, and transparent pixels become white.
+frame, and transparent pixels become white. Plain JPEG files are decoded by torchvision (:mod:`~.jpeg`), everything else
+by Pillow.
 
 The threads share a budget of pixels, so that the memory does not depend on their number: an image waits until those
 that are being decoded leave room for it, and one that is larger than the budget is decoded alone.
@@ -30,6 +31,8 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from tagspread.aliases import Progress
 from tagspread.data.images.formats import missing_decoder
+from tagspread.data.images.jpeg import MOST_PIXELS, decode_jpeg, has_decoder, read_header, read_jpeg
+from tagspread.data.images.libjpeg import QuietC
 from tagspread.errors import TagspreadError
 
 Images: TypeAlias = npt.NDArray[np.uint8]
@@ -96,7 +99,7 @@ def decode(path: AnyPath, size: int) -> Images:
     """
     check_size(size)
     with SILENCE:
-        return _decode(path, size)
+        return _decode(path, size, fast=has_decoder())
 
 
 def decode_all(
@@ -105,8 +108,10 @@ def decode_all(
     out: Images,
     workers: int | None = None,
     progress: Progress | None = None,
+    *,
+    fast: bool = True,
 ) -> list[Broken]:
-    """Decode many files into ``out`` in threads; Pillow releases the GIL while it decodes and resizes.
+    """Decode many files into ``out`` in threads; torchvision and Pillow release the GIL while they decode and resize.
 
     Args:
         paths: the files.
@@ -114,6 +119,7 @@ def decode_all(
         out: len(paths) x 3 x size x size, filled in place; rows of unreadable images are not changed.
         workers: number of threads; by default one per available core.
         progress: called in the calling thread with (done, total).
+        fast: decode JPEG files by torchvision; otherwise by Pillow, which need not import torch.
 
     Returns:
         The unreadable images, in the order of the paths.
@@ -125,9 +131,11 @@ def decode_all(
     if workers is not None and workers < 1:
         raise TagspreadError(f"workers is {workers}; give at least 1 thread, or None for one per core.")
 
+    fast = fast and has_decoder()
+
     def fill(index: int) -> Broken | None:
         try:
-            out[index] = _decode(paths[index], size)
+            out[index] = _decode(paths[index], size, fast)
         except UnreadableImage as error:
             return Broken(index, error.path, error.reason)
         return None
@@ -190,7 +198,7 @@ def reason_for(error: Exception) -> str:
 
 
 class _Silence:
-    """Suppresses warnings of Pillow (odd metadata, many pixels) while images are decoded, and messages of libtiff.
+    """Suppresses warnings of Pillow (odd metadata, many pixels), libjpeg and libtiff while images are decoded.
 
     Warning filters are global to the process, so threads that saved and restored them would undo each other's changes.
     The first user therefore adds one filter for the modules of Pillow, and the last user removes it.
@@ -200,10 +208,12 @@ class _Silence:
         self._lock = threading.Lock()
         self._users = 0
         self._filter: Any = None
+        self._quiet = QuietC()
 
     def __enter__(self) -> None:
         with self._lock:
             if self._users == 0:
+                self._quiet.begin()
                 _silence_libtiff()
                 warnings.filterwarnings("ignore", module=r"PIL\.")
                 self._filter = warnings.filters[0]
@@ -213,6 +223,7 @@ class _Silence:
         with self._lock:
             self._users -= 1
             if self._users == 0:
+                self._quiet.end()
                 with contextlib.suppress(ValueError):  # other code may have reset the filters
                     cast(list[Any], warnings.filters).remove(self._filter)
 
@@ -277,7 +288,12 @@ class PixelBudget:
 BUDGET = PixelBudget(PIXELS_AT_ONCE)  # one per process, like the memory
 
 
-def _decode(path: AnyPath, size: int) -> Images:
+def decoder() -> str:
+    """Return what decodes JPEG files here: bytes of different decoders may differ by 1."""
+    return "torchvision" if has_decoder() else "Pillow"
+
+
+def _decode(path: AnyPath, size: int, fast: bool) -> Images:
     try:
         status = Path(path).stat()
         if not stat.S_ISREG(status.st_mode):  # opening a pipe would block
@@ -285,6 +301,8 @@ def _decode(path: AnyPath, size: int) -> Images:
             raise UnreadableImage(path, f"it is {kind}")
         if status.st_size == 0:
             raise UnreadableImage(path, "the file is empty")
+        if fast and (decoded := _decode_jpeg(path, status.st_size, size)) is not None:
+            return decoded
         with Image.open(path) as opened:
             if opened.format in DRAWINGS:
                 raise UnreadableImage(path, f"{opened.format} is a vector drawing, not a pixel image")
@@ -302,6 +320,20 @@ def _decode(path: AnyPath, size: int) -> Images:
     # for damaged files, the decoders of Pillow raise many types, from SyntaxError to MemoryError
     except Exception as error:
         raise UnreadableImage(path, reason_for(error)) from error
+
+
+def _decode_jpeg(path: AnyPath, length: int, size: int) -> Images | None:
+    """Decode a plain JPEG file that is not much larger than the result; return None for all other files."""
+    content = read_jpeg(path, length)
+    header = None if content is None else read_header(content)
+    if content is None or header is None:
+        return None
+    pixels = header.width * header.height
+    at_a_fraction = min(header.width, header.height) >= 2 * DRAFT_FACTOR * size  # which only Pillow does
+    if at_a_fraction or pixels > min(MOST_PIXELS, Image.MAX_IMAGE_PIXELS or MOST_PIXELS):
+        return None
+    with BUDGET.reserve(pixels):
+        return decode_jpeg(content, header, size)
 
 
 def _upright_rgb(image: Image.Image) -> Image.Image:
