@@ -58,13 +58,13 @@ def test_small_fits_use_one_thread(monkeypatch):
     from tagspread.linear.heads import DenseRows, Part
 
     seen = []
-    original = logistic.loss_and_gradient
+    original = logistic.gradient
 
     def watched(*arguments):
         seen.append(torch.get_num_threads())
         return original(*arguments)
 
-    monkeypatch.setattr(logistic, "loss_and_gradient", watched)
+    monkeypatch.setattr(logistic, "gradient", watched)
     head, x = LogisticHead(), torch.tensor([[-1.0], [1.0]])
     start = head.start(1, 1, torch.device("cpu"))
     head.fit([Part(DenseRows(x), torch.tensor([[0], [1]]))], start, 0.1)

@@ -189,11 +189,19 @@ def total_share(parts: Sequence[Part]) -> float:
     return sum(part.share * part.rows.views * len(part.rows) for part in parts)
 
 
-def entry_losses(logits: Tensor, part: Part, block_slice: slice) -> tuple[Tensor, Tensor]:
-    """Return the summed cross-entropy of a block of one part, and its gradient with respect to the logits."""
-    labels = part.labels[block_slice].to(logits.dtype)
-    weight = (labels >= 0).to(logits.dtype)
-    if part.weight is not None:
-        weight *= part.weight[block_slice]
-    loss = weight * (torch.nn.functional.softplus(logits) - labels * logits)
-    return part.share * loss.sum(dtype=torch.float64), logits.sigmoid().sub_(labels).mul_(weight.mul_(part.share))
+def residuals(logits: Tensor, part: Part, block_slice: slice, classes: Tensor | None = None) -> Tensor:
+    """Return the gradient of the cross-entropy of a block of one part with respect to its logits, which are overwritten.
+
+    The share of the part is not included.
+
+    Args:
+        logits: rows x classes.
+        part: the part that the block belongs to.
+        block_slice: rows of the block.
+        classes: columns of the labels; by default, all.
+    """
+    labels, weight = part.labels[block_slice], None if part.weight is None else part.weight[block_slice]
+    if classes is not None:
+        labels, weight = labels[:, classes], None if weight is None else weight[:, classes]
+    found = logits.sigmoid_().sub_(labels).masked_fill_(labels < 0, 0.0)
+    return found if weight is None else found.mul_(weight)

@@ -1,10 +1,11 @@
-r"""Multi-label logistic regression (one-vs-rest) for all classes at once, by L-BFGS.
+r"""Multi-label logistic regression (one-vs-rest) for all classes at once, by L-BFGS with a history per class.
 
 .. math:: \min_{W, b} \frac1{\sum_i s_i} \sum_i s_i \sum_k v_{ik}\, \mathrm{BCE}(w_k \cdot x_i + b_k, T_{ik})
           + \frac\lambda2 \lVert W \rVert^2
 
 over rows i of weight :math:`s_i` and entries of weight :math:`v_{ik}` (0 where the label is unknown). The bias is not
-penalized. The problem is convex, so every starting point gives the same solution; a start close to it is faster.
+penalized. The problem is convex, so every starting point gives the same solution; a start close to it is faster. The
+classes share only the features, so each is a problem of its own (:mod:`tagspread.linear.lbfgs`).
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import torch
 from torch import Tensor
 
 from tagspread.core.threads import threads_for
-from tagspread.linear.heads import DenseRows, Layers, Part, entry_losses, total_share
+from tagspread.linear.heads import DenseRows, Layers, Part, residuals, total_share
+from tagspread.linear.lbfgs import minimize
 
-COARSE = 15  # steps that are enough to tell good settings from bad ones
+COARSE = 15  # evaluations that are enough to tell good settings from bad ones
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,8 @@ class LogisticHead:
     """Logistic regression: one weight per feature and class, and a bias per class.
 
     Attributes:
-        max_iter: maximal number of L-BFGS steps.
-        tolerance: the fit stops when no entry of the gradient is larger.
+        max_iter: maximal number of evaluations of the gradient.
+        tolerance: the fit of a class ends when no entry of its gradient is larger.
     """
 
     convex: ClassVar[bool] = True
@@ -42,45 +44,41 @@ class LogisticHead:
     def fit(self, parts: Sequence[Part], start: Layers, ridge: float) -> Layers:
         """Minimize the loss by L-BFGS."""
         ((weight, bias),) = start
-        flat = torch.cat([weight, bias[:, None]], dim=1).requires_grad_()
-        optimizer = torch.optim.LBFGS(
-            [flat],
-            max_iter=self.max_iter,
-            tolerance_grad=self.tolerance,
-            tolerance_change=1e-9,
-            history_size=20,
-            line_search_fn="strong_wolfe",
-        )
-
-        def objective() -> Tensor:
-            loss, flat.grad = loss_and_gradient(parts, flat.detach(), ridge)
-            return loss
-
-        with threads_for(sum(part.rows.numbers for part in parts)):
-            optimizer.step(objective)  # type: ignore[no-untyped-call]
-        fitted = flat.detach()
+        flat = torch.cat([weight, bias[:, None]], dim=1)
+        with threads_for(sum(part.rows.numbers for part in parts)), torch.no_grad():
+            fitted = minimize(
+                lambda points, classes: gradient(parts, points, ridge, classes),
+                flat,
+                max_iter=self.max_iter,
+                tolerance=self.tolerance,
+            )
         return ((fitted[:, :-1].contiguous(), fitted[:, -1].contiguous()),)
 
     def coarse(self) -> LogisticHead:
-        """Return the same head with fewer steps."""
+        """Return the same head with fewer evaluations."""
         return replace(self, max_iter=min(self.max_iter, COARSE), tolerance=max(self.tolerance, 1e-4))
 
 
 @torch.no_grad()
-def loss_and_gradient(parts: Sequence[Part], flat: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
-    """Return the loss and its gradient by ``flat`` (classes x features + 1, the last column is the bias)."""
+def gradient(parts: Sequence[Part], flat: Tensor, ridge: float, classes: Tensor | None = None) -> Tensor:
+    """Return the gradient of the loss by ``flat`` (classes x features + 1, the last column is the bias).
+
+    Args:
+        parts: the rows and labels.
+        flat: weights and biases of the classes.
+        ridge: L2 penalty.
+        classes: columns of the labels that ``flat`` is about; by default, all.
+    """
     weight, bias = flat[:, :-1].contiguous(), flat[:, -1]
-    gradient, loss = torch.zeros_like(flat), torch.zeros((), dtype=torch.float64, device=flat.device)
+    total = torch.zeros_like(flat)
     for part in parts:
         for where, block in part.rows.blocks():
-            value, residual = entry_losses(block.times(weight).add_(bias), part, where)
-            loss += value
-            gradient[:, :-1] += block.transposed_times(residual)
-            gradient[:, -1] += residual.sum(0)
-    size = total_share(parts)
-    gradient /= size
-    gradient[:, :-1] += ridge * weight
-    return (loss / size + ridge / 2 * weight.square().sum()).to(flat.dtype), gradient
+            residual = residuals(block.times(weight).add_(bias), part, where, classes)
+            total[:, :-1].add_(block.transposed_times(residual), alpha=part.share)
+            total[:, -1].add_(residual.sum(0), alpha=part.share)
+    total /= total_share(parts)
+    total[:, :-1].add_(weight, alpha=ridge)
+    return total
 
 
 def fit_logistic(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tagspread.core.threads import threads_for
-from tagspread.linear.heads import Block, Layers, Part, entry_losses, total_share
+from tagspread.linear.heads import Block, Layers, Part, residuals, total_share
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,7 @@ def _slopes(
     slopes = [ridge * first, torch.zeros_like(offset), ridge * last, torch.zeros_like(bias)]
     for part, where, block, count in now:
         inside = block.times(first).add_(offset).relu_()
-        _, residual = entry_losses(inside @ last.T + bias, part, where)
-        residual *= count / size
+        residual = residuals(inside @ last.T + bias, part, where).mul_(part.share * count / size)
         below = (residual @ last).mul_(inside > 0)
         for slope, more in zip(
             slopes,
