@@ -14,6 +14,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ WIDTH, HEIGHT, QUALITY, NOISE = 500, 375, 90, 4
 RIDGE = 0.3
 
 
-def save_photos(files: list[Path], folder: Path) -> list[Path]:
+def save_photos(files: Sequence[Path], folder: Path) -> list[Path]:
     """Save the images at the size of usual photos; one in four is upright."""
     rng, photos = np.random.default_rng(0), []
     for number, file in enumerate(files):
@@ -45,7 +46,7 @@ def save_photos(files: list[Path], folder: Path) -> list[Path]:
     return photos
 
 
-def measure(files: list[Path], size: int, workers: int, repeats: int) -> None:
+def measure(files: Sequence[Path], size: int, workers: int, repeats: int) -> None:
     """Print the rates of both, and the ratios of time on the clock and of CPU time."""
     decoded = {fast: np.empty((len(files), 3, size, size), np.uint8) for fast in (True, False)}
     seconds: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
@@ -63,7 +64,9 @@ def measure(files: list[Path], size: int, workers: int, repeats: int) -> None:
         print(f"{name:12} {len(files) / wall:8,.0f} images/s, {1000 * cpu / len(files):.2f} ms of CPU time each")
     pairs = list(zip(seconds[True][1:], seconds[False][1:], strict=True))
     walls, cpus = ([slow[k] / quick[k] for quick, slow in pairs] for k in (0, 1))
-    print(f"Pillow takes {statistics.median(walls):.2f} times as long, {statistics.median(cpus):.2f} times the CPU time")
+    print(
+        f"Pillow takes {statistics.median(walls):.2f} times as long, {statistics.median(cpus):.2f} times the CPU time"
+    )
     difference = np.abs(decoded[True].astype(np.int16) - decoded[False])
     print(f"largest difference {difference.max()} of 255; {100 * (difference > 0).mean():.2f} % of the bytes differ")
 

@@ -190,9 +190,9 @@ def total_share(parts: Sequence[Part]) -> float:
 
 
 def residuals(logits: Tensor, part: Part, block_slice: slice, classes: Tensor | None = None) -> Tensor:
-    """Return the gradient of the cross-entropy of a block of one part with respect to its logits, which are overwritten.
+    """Return the gradient of the cross-entropy of a block of one part with respect to its logits.
 
-    The share of the part is not included.
+    The share of the part is not included. The logits are overwritten.
 
     Args:
         logits: rows x classes.

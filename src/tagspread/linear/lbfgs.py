@@ -4,10 +4,10 @@ Every problem has its own history, step size and end, but all gradients are comp
 matrix products instead of many small ones. One history for all problems would need more steps, because a direction that
 suits one class does not suit the others.
 
-A step is accepted by gradients alone: with :math:`\varphi(t)` the loss along the direction, if :math:`\varphi'(t) \le
-|\varphi'(0)| / 2`. The loss of a convex problem then decreases wherever its curvature changes little, and it need not be
-computed; in float32, small differences of it would be rounding errors. Otherwise the step is repeated with the zero of
-the secant of :math:`\varphi'`.
+A step is accepted by gradients alone: with :math:`\varphi(t)` the loss along the direction, if
+:math:`\varphi'(t) \le |\varphi'(0)| / 2`. The loss of a convex problem then decreases wherever its curvature changes
+little, and it need not be computed; in float32, small differences of it would be rounding errors. Otherwise the step is
+repeated with the zero of the secant of :math:`\varphi'`.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ def minimize(
             result = x if problems is None else result.index_copy(0, problems, x)
             kept = unsolved.nonzero().squeeze(1)
             problems = kept if problems is None else problems[kept]
-            x, slopes, step_size, scale, unsolved = (
-                tensor[kept] for tensor in (x, slopes, step_size, scale, unsolved)
-            )
+            x, slopes, step_size, scale, unsolved = (tensor[kept] for tensor in (x, slopes, step_size, scale, unsolved))
             pairs = deque((_Pair(*(tensor[kept] for tensor in pair)) for pair in pairs), maxlen=HISTORY)
         direction = _direction(slopes, pairs, scale)
         before = (slopes * direction).sum(1)

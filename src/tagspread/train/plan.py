@@ -24,7 +24,7 @@ from tagspread.data.images.find import list_folder
 from tagspread.data.modality import ImageModality
 from tagspread.errors import Blank, TagspreadError, check_choice
 from tagspread.linear.heads import DenseRows, Part
-from tagspread.linear.logistic import loss_and_gradient
+from tagspread.linear.logistic import gradient
 from tagspread.linear.search import FOLDS, INTERVALS, MOST_ROWS, TRIAL_ROUNDS, SearchSpace
 from tagspread.methods import get_method
 from tagspread.train.config import TrainConfig, check_apply_to_mode, make_config
@@ -417,7 +417,7 @@ def measure(
     rows = DenseRows(torch.linspace(-2, 2, 256 * width, device=device).view(256, width))
     labels = torch.zeros(256, classes, dtype=torch.int8, device=device)
     start = torch.zeros(classes, width + 1, device=device)
-    fit = 256 * width * classes / _seconds(lambda: loss_and_gradient([Part(rows, labels)], start, 0.1), device)
+    fit = 256 * width * classes / _seconds(lambda: gradient([Part(rows, labels)], start, 0.1), device)
     return Rates(size, decode, score, train, fit, width)
 
 

@@ -3,6 +3,7 @@
 import io
 import random
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from PIL import Image
 from tagspread.data.images import decode as module
 from tagspread.data.images import jpeg
 from tagspread.data.images.decode import UnreadableImage, decode, decode_all
-from tagspread.data.images.jpeg import has_decoder, read_header
+from tagspread.data.images.jpeg import Header, has_decoder, read_header
 
 pytestmark = pytest.mark.skipif(not has_decoder(), reason="this torchvision decodes no JPEG files")
 RNG = np.random.default_rng(0)
@@ -45,7 +46,7 @@ def by_both(tmp_path, monkeypatch):
 
     def decode_twice(content, size=48):
         path.write_bytes(content)
-        results = []
+        results: list[Any] = []
         for fast in (True, False):
             try:
                 results.append(module._decode(path, size, fast))
@@ -60,7 +61,12 @@ def by_both(tmp_path, monkeypatch):
 def opened_by_pillow(monkeypatch):
     """Return a list that grows by one whenever Pillow opens a file."""
     opened, real = [], Image.open
-    monkeypatch.setattr(module.Image, "open", lambda path: opened.append(path) or real(path))
+
+    def counted(path):
+        opened.append(path)
+        return real(path)
+
+    monkeypatch.setattr(Image, "open", counted)
     return opened
 
 
@@ -176,18 +182,23 @@ def test_libjpeg_prints_again_afterwards(capfd):
     content = encoded(photo(97, 61), quality=85)
     ends_early = content[: 2 * len(content) // 3] + content[-2:]
     array = np.frombuffer(ends_early, np.uint8).copy()
+    header = Header(97, 61, 1)
     with module.SILENCE:
-        jpeg.decode_jpeg(array, read_header(array), 32)
+        jpeg.decode_jpeg(array, header, 32)
     assert capfd.readouterr().err == ""
-    jpeg.decode_jpeg(array, read_header(array), 32)
+    jpeg.decode_jpeg(array, header, 32)
     assert "Corrupt JPEG data" in capfd.readouterr().err
 
 
 def test_pixels_are_reserved_and_many_are_left_to_pillow(tmp_path, monkeypatch, opened_by_pillow):
-    held, real = [], module.decode_jpeg
-    budget = module.PixelBudget(10**6)
+    held, budget = [], module.PixelBudget(10**6)
+
+    def watched(*given):
+        held.append(budget.held)
+        return jpeg.decode_jpeg(*given)
+
     monkeypatch.setattr(module, "BUDGET", budget)
-    monkeypatch.setattr(module, "decode_jpeg", lambda *given: held.append(budget.held) or real(*given))
+    monkeypatch.setattr(module, "decode_jpeg", watched)
     path = tmp_path / "a.jpg"
     path.write_bytes(encoded(photo(120, 90)))
     decode(path, 48)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -83,72 +83,80 @@ def read_header(content: Bytes) -> Header | None:
     Args:
         content: the bytes of the file.
     """
-    data, at = content.data, 2
-    orientation: int | None = None
-    exif_seen = in_xmp = False
-    size: tuple[int, int] | None = None
-    while at + 4 <= len(data):
-        if data[at] != 0xFF:
-            return None
-        marker, length = data[at + 1], data[at + 2] << 8 | data[at + 3]
-        body = bytes(data[at + 4 : at + 2 + length])
-        if len(body) != length - 2:
-            return None
-        if marker == METADATA and body.startswith(b"Exif\0\0"):
-            found = exif_orientation(body[6:])
-            if exif_seen or found is None:
-                return None
-            orientation, exif_seen = found, True
-        elif marker == METADATA:
-            in_xmp |= b"Orientation" in body
-        elif marker in FRAMES:
-            # Pillow also reads other kinds: 12 bits per channel are refused, arithmetic coding is not
-            if marker not in (BASELINE, EXTENDED, PROGRESSIVE) or size is not None or length < 8 or body[0] != 8:
-                return None
-            if body[5] not in (1, 3):
-                return None
-            size = body[3] << 8 | body[4], body[1] << 8 | body[2]
-        elif marker == SCAN:
-            if size is None or 0 in size or (in_xmp and not orientation):
-                return None
-            return Header(*size, orientation or 1)
-        elif marker < 0xC0 or 0xD0 <= marker <= 0xD9:
-            return None
-        at += 2 + length
-    return None
+    try:
+        return _read_header(content.data)
+    except _NotPlainError:
+        return None
 
 
 def exif_orientation(exif: bytes) -> int | None:
     """Return the orientation in EXIF data (1 to 8), 0 if there is none, or None if the data are doubtful.
 
-    >>> exif_orientation(b"MM\\0*\\0\\0\\0\\x08" + b"\\0\\x01" + b"\\x01\\x12\\0\\x03\\0\\0\\0\\x01\\0\\x06\\0\\0" + bytes(4))
+    >>> entry = bytes.fromhex("0112 0003 00000001 0006 0000")
+    >>> exif_orientation(b"MM" + bytes.fromhex("002a 00000008 0001") + entry + bytes(4))
     6
     """
-    order = {b"II*\0": "little", b"MM\0*": "big"}.get(exif[:4])
-    if order is None:
+    try:
+        return _exif_orientation(exif)
+    except _NotPlainError:
         return None
 
+
+class _NotPlainError(Exception):
+    """Raised for files that Pillow should decode."""
+
+
+def _require(is_plain: bool) -> None:
+    if not is_plain:
+        raise _NotPlainError
+
+
+def _read_header(data: memoryview) -> Header:
+    at, orientation, in_xmp = 2, None, False
+    size: tuple[int, int] | None = None
+    while True:
+        _require(at + 4 <= len(data) and data[at] == 0xFF)
+        marker, length = data[at + 1], data[at + 2] << 8 | data[at + 3]
+        body = bytes(data[at + 4 : at + 2 + length])
+        _require(marker >= 0xC0 and not 0xD0 <= marker <= 0xD9 and len(body) == length - 2)
+        if marker == METADATA and body.startswith(b"Exif\0\0"):
+            _require(orientation is None)
+            orientation = _exif_orientation(body[6:])
+        elif marker == METADATA:
+            in_xmp |= b"Orientation" in body
+        elif marker in FRAMES:
+            # Pillow reads other kinds too, such as those with arithmetic coding
+            _require(marker in (BASELINE, EXTENDED, PROGRESSIVE) and size is None and length >= 8)
+            _require(body[0] == 8 and body[5] in (1, 3))  # bits, channels
+            size = body[3] << 8 | body[4], body[1] << 8 | body[2]
+        elif marker == SCAN:
+            _require(not in_xmp or bool(orientation))
+            if size is None or 0 in size:
+                raise _NotPlainError
+            return Header(*size, orientation or 1)
+        at += 2 + length
+
+
+def _exif_orientation(exif: bytes) -> int:
+    _require(exif[:4] in (b"II*\0", b"MM\0*"))
+    order: Literal["little", "big"] = "little" if exif[:2] == b"II" else "big"
+
     def number(at: int, length: int) -> int:
-        return int.from_bytes(exif[at : at + length], order)  # type: ignore[arg-type]
+        return int.from_bytes(exif[at : at + length], order)
 
     directory = number(4, 4)
     end = directory + 2 + 12 * number(directory, 2)
-    if directory < 8 or end > len(exif):
-        return None
+    _require(directory >= 8 and end <= len(exif))
     orientation = 0
     for entry in range(directory + 2, end, 12):
         kind, count = number(entry + 2, 2), number(entry + 4, 4)
-        if not 0 < kind < len(TYPE_BYTES):
-            return None
+        _require(0 < kind < len(TYPE_BYTES))
         length = TYPE_BYTES[kind] * count
-        if length > 4 and number(entry + 8, 4) + length > len(exif):  # longer values are elsewhere in the data
-            return None
+        _require(length <= 4 or number(entry + 8, 4) + length <= len(exif))  # longer values are elsewhere in the data
         if number(entry, 2) == ORIENTATION:
-            if orientation or (kind, count) != (SHORT, 1):
-                return None
+            _require(orientation == 0 and (kind, count) == (SHORT, 1))
             orientation = number(entry + 8, 2)
-            if orientation not in TURNS:
-                return None
+            _require(orientation in TURNS)
     return orientation
 
 
