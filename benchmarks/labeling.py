@@ -50,8 +50,8 @@ class Heads(NamedTuple):
     both: Layers
 
 
-def read(file: Path, dev: int, pca: int, views: int) -> Data:
-    """Read the features; with ``dev``, that many training rows are set aside to measure on."""
+def read(file: Path, pca: int, views: int) -> tuple[Tensor, np.ndarray, int]:
+    """Read the features (views x rows x features), the labels, and the number of training rows."""
     with np.load(file) as stored:
         y, n_train = stored["Y"].astype(np.int8), int(stored["n_train"])
         names = [name for name in ("X", "X_mirror") if name in stored][:views]
@@ -62,9 +62,14 @@ def read(file: Path, dev: int, pca: int, views: int) -> Data:
         train = features[:, :n_train].flatten(0, 1)
         _, vectors = torch.linalg.eigh(train.T @ train / len(train))
         features = features @ vectors[:, -pca:]
+    return features, y, n_train
+
+
+def split(features: Tensor, y: np.ndarray, n_train: int, dev: int, seed: int) -> Data:
+    """Choose the rows to measure on: the test rows, or with ``dev`` that many training rows, others for each seed."""
     if not dev:
         return Data(features, y, np.arange(n_train), np.arange(n_train, len(y)))
-    order = np.random.default_rng(2023).permutation(n_train)
+    order = np.random.default_rng([2023, seed]).permutation(n_train)
     return Data(features, y, np.sort(order[dev:]), np.sort(order[:dev]))
 
 
@@ -220,13 +225,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    data = read(arguments.features, arguments.dev, arguments.pca, arguments.views)
+    whole = read(arguments.features, arguments.pca, arguments.views)
     lines: list[dict[str, Any]] = []
     mixtures = [
         {name: float(share) for name, share in (pair.split("=") for pair in text.split(","))}
         for text in arguments.mixture
     ] or [dict(MIXTURE)]
     for seed in arguments.seeds:
+        data = split(*whole, arguments.dev, seed)
         if arguments.priors:
             lines += compare_priors(data, seed, arguments.start, arguments.audit, arguments.steps)
             continue
