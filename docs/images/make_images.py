@@ -1,7 +1,8 @@
 """Make the images of the README and of the documentation site with ``make images``.
 
 ``report.webp`` and ``review*.webp`` are screenshots of runs on handwritten digits, so they may be shown anywhere; they
-need playwright and a Chromium. ``voc.png`` is drawn from the results in ``benchmarks/``.
+need playwright and a Chromium. ``voc.png`` and ``labeling.png`` are drawn from the results in
+``benchmarks/``.
 """
 
 from __future__ import annotations
@@ -72,6 +73,40 @@ def draw_voc(file: Path) -> None:
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper left")
+    figure.savefig(file, metadata={"Software": None})
+    plt.close(figure)
+
+
+def labeling_curves() -> dict[str, dict[int, list[float]]]:
+    """Return the mAP of each strategy by the number of answers, seed by seed, of ``benchmarks/labeling.py``."""
+    curves: dict[str, dict[int, list[float]]] = {}
+    for row in _records("labeling/strategies.jsonl"):
+        curves.setdefault(row["strategy"], {}).setdefault(row["answers"], []).append(row["mAP"])
+    return curves
+
+
+def draw_labeling(file: Path) -> None:
+    """Draw the mAP by the number of answers, one line per strategy, with the spread of random choice."""
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.2, 3.8), dpi=130, layout="constrained")
+    curves = labeling_curves()
+    colors = {"random": "#616161", "mixture": "#00897b", "border": "#5e35b1", "disagree": "#d81b60", "rare": "#ef6c00",
+              "diverse": "#1e88e5"}  # fmt: skip
+    order = sorted(colors, key=lambda name: -mean(curves[name][max(curves[name])]))
+    for name in order:
+        answers = sorted(curves[name])
+        bold = name in ("random", "mixture")
+        label = f"{name} (default)" if name == "mixture" else name
+        values = [mean(curves[name][count]) for count in answers]
+        axes.plot(answers, values, color=colors[name], lw=2.4 if bold else 1.2, marker="o", ms=5, label=label)
+    axes.set_xlabel("answers beside 285 labeled images")
+    axes.set_ylabel("mAP on VOC 2012 val")
+    axes.set_xticks(sorted(curves["random"]))
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right", ncols=2)
     figure.savefig(file, metadata={"Software": None})
     plt.close(figure)
 
@@ -155,10 +190,11 @@ def shoot_review(image: Path, grid: Path, work: Path) -> None:
 def main() -> None:
     """Write the images beside this file."""
     draw_voc(HERE / "voc.png")
+    draw_labeling(HERE / "labeling.png")
     with tempfile.TemporaryDirectory() as work:
         shoot_report(HERE / "report.webp", Path(work))
         shoot_review(HERE / "review.webp", HERE / "review-grid.webp", Path(work))
-    for name in ("voc.png", "report.webp", "review.webp", "review-grid.webp"):
+    for name in ("voc.png", "labeling.png", "report.webp", "review.webp", "review-grid.webp"):
         sys.stdout.write(f"{name}: {(HERE / name).stat().st_size / 1024:.0f} KB\n")
 
 

@@ -6,7 +6,7 @@ rare        images with the highest scores in the classes whose frequency is lea
 disagree    images on which the model and the labeled-only baseline, or the image and its mirror image, disagree most
 diverse     images whose features are farthest from all labeled and all chosen images (k-center)
 random      images in random order: an unbiased sample, on which class frequencies can be audited
-mixture     those in ``MIXTURE`` that are possible; the shares were chosen by simulation
+mixture     border, disagree and random, by the shares in ``MIXTURE``, which were chosen by simulation
 ==========  ============================================================================================================
 
 Each strategy returns an order of images, and the classes to ask about first. A class is asked about because the
@@ -23,7 +23,7 @@ import numpy as np
 
 from tagspread.errors import TagspreadError, did_you_mean
 
-MIXTURE: Mapping[str, float] = {"rare": 0.4, "border": 0.2, "disagree": 0.2, "random": 0.2}
+MIXTURE: Mapping[str, float] = {"border": 0.4, "disagree": 0.3, "random": 0.3}
 STRATEGIES = ("mixture", "border", "rare", "disagree", "diverse", "random")
 LEAST_RANDOM = 0.1  # of every mixture: class frequencies can only be estimated from random images
 MOST_CENTERS = 2000  # labeled images that k-center keeps away from; more take time and change little
