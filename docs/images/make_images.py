@@ -79,8 +79,12 @@ def draw_voc(file: Path) -> None:
 
 def labeling_curves() -> dict[str, dict[int, list[float]]]:
     """Return the mAP of each strategy by the number of answers, seed by seed, of ``benchmarks/labeling.py``."""
+    from tagspread.review.strategies import MIXTURE
+
     curves: dict[str, dict[int, list[float]]] = {}
-    for row in _records("labeling/strategies.jsonl"):
+    for row in _records("label-next/strategies.jsonl"):
+        if row.get("mixture", MIXTURE) != MIXTURE:  # an earlier default
+            continue
         curves.setdefault(row["strategy"], {}).setdefault(row["answers"], []).append(row["mAP"])
     return curves
 
