@@ -370,3 +370,16 @@ def test_missing_values_of_nullable_columns_are_unknown(dtype):
     np.testing.assert_array_equal(model.class_counts_, plain.class_counts_)
     assert model.score(x, frame) == plain.score(x, y)
     assert model.predict(x).dtype.kind in "if"
+
+
+def test_verbose_says_how_long_each_step_took(capsys):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(60, 5)), rng.integers(0, 2, (60, 2))  # noqa: N806
+    Y[30:] = -1
+    quiet = ts.TagSpreadClassifier().fit(X, Y)
+    assert capsys.readouterr().out == ""
+    loud = ts.TagSpreadClassifier(verbose=True).fit(X, Y)
+    said = capsys.readouterr().out
+    assert said.startswith("choosing settings ")
+    assert f"{len(loud.trials_)} settings tried" in said
+    assert np.array_equal(loud.coef_, quiet.coef_)

@@ -24,7 +24,9 @@ from tagspread.linear.rounds import Fitted, probe, spread
 from tagspread.linear.search import SearchResult, search_settings
 from tagspread.methods import Method
 from tagspread.methods.base import check_share
+from tagspread.progress import Watcher
 from tagspread.train.preflight import choose_device
+from tagspread.wording import counted, duration
 
 NUMBERS = (np.float64, np.float32)
 
@@ -56,6 +58,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             do: a dict by class, or one number per class (NaN: unknown).
         device: device to fit on, such as ``"cpu"`` or ``"cuda"``.
         random_state: seed of the folds and of the hidden layer.
+        verbose: show progress bars on a terminal, and print how long each step took.
 
     Attributes:
         classes_: columns of ``Y``: their names if it is a data frame, otherwise 0, 1, ...
@@ -96,6 +99,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         priors: Any = None,
         device: str = "cpu",
         random_state: Any = 0,
+        verbose: bool = False,
     ) -> None:
         self.method = method
         self.head = head
@@ -110,6 +114,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.priors = priors
         self.device = device
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(self, X: Any, Y: Any, X_unlabeled: Any = None) -> TagSpreadClassifier:  # noqa: N803
         """Fit the classifier on labeled and unlabeled rows.
@@ -137,6 +142,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             make_methods(self.method, self.priors, labels.names),
             make_search_space(self.ridge, self.unlabeled_weight),
         )
+        watcher = Watcher(quiet=not self.verbose)
         choice = search_settings(
             labeled_rows,
             y,
@@ -148,7 +154,9 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             folds=self.folds,
             seed=seed,
             max_rounds=self.max_rounds,
+            progress=watcher.begin("choosing settings"),
         )
+        progress = watcher.begin("fitting")
         start = probe(labeled_rows, y, choice.settings.ridge, head)
         fitted = spread(
             labeled_rows,
@@ -160,7 +168,9 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classes=labels.names,
             max_rounds=self.max_rounds,
             tolerance=self.tol,
+            watch=lambda number, *_: progress(number, self.max_rounds),
         )
+        watcher.close()
 
         self._label_type = labels.dtype
         self.classes_, self.class_counts_ = labels.classes, class_counts(labels.y[labels.labeled])
@@ -173,6 +183,9 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.unlabeled_weight_ = choice.settings.unlabeled_weight if self.log_ else 0.0
         self.trials_ = [trial.as_dict() for trial in choice.trials]
         self.thresholds_, self.expected_rates_ = self._thresholds(choice)
+        steps = (f"{step} {duration(seconds)}" for step, seconds in list(watcher.stopwatch.seconds().items())[1:])
+        rounds = f"{counted(self.n_iter_, 'round')} with the unlabeled rows"
+        watcher.note(f"{', '.join(steps)}; {counted(len(self.trials_), 'setting')} tried, {rounds}")
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803

@@ -85,7 +85,7 @@ def evaluate(
                 images,
                 table_options=options,
                 samples=samples,
-                progress=watcher.tagging,
+                watcher=watcher,
                 mirror=mirror,
             )
         finally:

@@ -81,7 +81,7 @@ def report(
                 show_images=not no_images,
                 device=device,
                 overwrite=overwrite,
-                progress=watcher.tagging,
+                watcher=watcher,
             )
         finally:
             watcher.close()

@@ -15,6 +15,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
+from tagspread.aliases import Progress
 from tagspread.core.arrays import (
     Array,
     ArrayLike,
@@ -99,6 +100,7 @@ def mean_average_precision_interval(
     confidence: float = 0.9,
     samples: int = 1000,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> tuple[float, float]:
     """Compute a confidence interval for the mAP by the basic bootstrap over rows.
 
@@ -109,6 +111,7 @@ def mean_average_precision_interval(
         confidence: confidence level of the interval.
         samples: number of bootstrap samples.
         seed: seed of the bootstrap; the same seed gives the same interval on every device.
+        progress: called with the number of finished and of all bootstrap samples.
 
     Returns:
         ``(low, high)``.
@@ -117,11 +120,13 @@ def mean_average_precision_interval(
     >>> 0 < low < mean_average_precision([[0.9], [0.8], [0.4], [0.3]], [[1], [0], [1], [0]]) < high <= 1
     True
     """
-    means = resampled_means(scores, y, absent, samples, seed)
+    means = resampled_means(scores, y, absent, samples, seed, progress)
     return basic_interval(mean_average_precision(scores, y, absent), means, confidence)
 
 
-def resampled_means(scores: ArrayLike, y: ArrayLike, absent: str, samples: int, seed: int) -> Tensor:
+def resampled_means(
+    scores: ArrayLike, y: ArrayLike, absent: str, samples: int, seed: int, progress: Progress | None = None
+) -> Tensor:
     """Compute the mAP of each bootstrap sample. The same seed draws the same rows, whatever the scores."""
     check_choice("absent", absent, ("skip", "zero"))
     checked, labels = _check(scores, y)
@@ -132,11 +137,19 @@ def resampled_means(scores: ArrayLike, y: ArrayLike, absent: str, samples: int, 
         for drawn in samples_drawn:
             per_class = torch.stack([column.average_precision(drawn) for column in columns])
             means.append(per_class.nanmean(0) if absent == "skip" else per_class.nan_to_num(0.0).mean(0))
+            if progress is not None:
+                progress(sum(map(len, means)), samples)
     return torch.cat(means)
 
 
 def average_precision_interval(
-    scores: ArrayLike, y: ArrayLike, *, confidence: float = 0.9, samples: int = 1000, seed: int = 0
+    scores: ArrayLike,
+    y: ArrayLike,
+    *,
+    confidence: float = 0.9,
+    samples: int = 1000,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> tuple[Array, Array]:
     """Compute a confidence interval for the average precision of each class, by the basic bootstrap over rows.
 
@@ -149,10 +162,13 @@ def average_precision_interval(
     checked, labels = _check(scores, y)
     columns = [_RankedClass(column, label) for column, label in zip(checked.t(), labels.t(), strict=True)]
     samples_drawn = resampling_counts(len(checked), samples, seed, CELLS_AT_ONCE, checked.device)
+    parts: list[Tensor] = []
     with threads_for(len(checked) * samples):
-        values = torch.cat(
-            [torch.stack([column.average_precision(drawn) for column in columns]) for drawn in samples_drawn], 1
-        )
+        for drawn in samples_drawn:
+            parts.append(torch.stack([column.average_precision(drawn) for column in columns]))
+            if progress is not None:
+                progress(sum(part.shape[1] for part in parts), samples)
+    values = torch.cat(parts, 1)
     estimates = as_tensor("scores", average_precision(scores, y)).tolist()
     ends = [
         (math.nan, math.nan) if math.isnan(estimate) else basic_interval(estimate, drawn, confidence)

@@ -26,6 +26,7 @@ from tagspread.data.tables.options import GivenOptions
 from tagspread.data.tables.read import options_for_run, read_table
 from tagspread.errors import Blank, TagspreadError
 from tagspread.predict.tagger import Tagger
+from tagspread.progress import Watcher
 from tagspread.run.artifact import update_artifact
 from tagspread.run.config import RunConfig
 from tagspread.run.record import CHOSEN_ON, RunRecord, chosen_on_digests, count_chosen_on
@@ -101,7 +102,7 @@ def evaluate(
     *,
     table_options: GivenOptions | Mapping[str, Any] | None = None,
     samples: int = 1000,
-    progress: Progress | None = None,
+    watcher: Watcher | None = None,
     mirror: bool = False,
 ) -> Evaluation:
     """Evaluate a tagger on labeled images.
@@ -114,7 +115,7 @@ def evaluate(
         table_options: options of :func:`~tagspread.data.tables.read.read_table`; the delimiter is by default that of
             the training table.
         samples: number of bootstrap samples for the intervals.
-        progress: called with (done, total).
+        watcher: shows the progress of each step.
         mirror: average over each image and its mirror image; takes twice as long.
     """
     if labels is None:
@@ -128,11 +129,12 @@ def evaluate(
         are = "is" if unknown == 1 else "are"
         notes.append(f"{counted(unknown, 'image')} of {source} {are} left out: no label is known")
         table, y = table.select(has_label), y[has_label]
-    logits, errors = score_table(tagger, table, progress, mirror)
+    watcher = watcher or Watcher(quiet=True)
+    logits, errors = score_table(tagger, table, watcher.begin("tagging"), mirror)
     good = np.array([not error for error in errors])
     unreadable = [f"{path}: {error}" for path, error in zip(table.paths, errors, strict=True) if error]
     seen = count_seen(tagger, table)
-    evaluation = measure(tagger, logits[good], y[good], unreadable, samples, seen=seen)
+    evaluation = measure(tagger, logits[good], y[good], unreadable, samples, seen=seen, watcher=watcher)
     return replace(evaluation, unknown_tags=unknown_tags, notes=notes)
 
 
@@ -274,8 +276,10 @@ def measure(
     unreadable: Sequence[str] = (),
     samples: int = 1000,
     seen: Seen = UNKNOWN,
+    watcher: Watcher | None = None,
 ) -> Evaluation:
     """Return the metrics of given logits and labels."""
+    watcher = watcher or Watcher(quiet=True)
     if not (y >= 0).any():
         raise TagspreadError("all labels of these images are unknown (-1); give images with known labels.")
     probabilities = tagger.calibration.probabilities(logits)
@@ -283,7 +287,11 @@ def measure(
     value = mean_average_precision(logits, y)
     defined = not math.isnan(value)
     low, high = (
-        mean_average_precision_interval(logits, y, confidence=CONFIDENCE, samples=samples) if defined else (None,) * 2
+        mean_average_precision_interval(
+            logits, y, confidence=CONFIDENCE, samples=samples, progress=watcher.begin("bootstrap, mAP")
+        )
+        if defined
+        else (None,) * 2
     )
     absent = [name for name, occurs in zip(tagger.classes, (y == 1).any(axis=0), strict=True) if not occurs]
     return Evaluation(
@@ -298,15 +306,15 @@ def measure(
         absent=absent,
         trained_on=seen.trained_on,
         thresholds_chosen_on=seen.thresholds_chosen_on,
-        classes=_per_class(tagger, logits, chosen, y, samples),
+        classes=_per_class(tagger, logits, chosen, y, samples, watcher.begin("bootstrap, tags")),
     )
 
 
 def _per_class(
-    tagger: Tagger, logits: np.ndarray, chosen: np.ndarray, y: np.ndarray, samples: int
+    tagger: Tagger, logits: np.ndarray, chosen: np.ndarray, y: np.ndarray, samples: int, progress: Progress
 ) -> list[ClassMetrics]:
     ap = average_precision(logits, y)
-    low, high = average_precision_interval(logits, y, confidence=CONFIDENCE, samples=samples)
+    low, high = average_precision_interval(logits, y, confidence=CONFIDENCE, samples=samples, progress=progress)
     known, positive = y >= 0, y == 1
     predicted_known = (chosen == 1) & known
     hits, predicted, true = (mask.sum(axis=0) for mask in (predicted_known & positive, predicted_known, positive))

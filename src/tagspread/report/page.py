@@ -10,13 +10,13 @@ import numpy as np
 from markupsafe import Markup
 
 from tagspread._version import __version__
-from tagspread.aliases import Progress
 from tagspread.core.bootstrap import MIN_POSITIVES
 from tagspread.data.tables.options import GivenOptions
 from tagspread.errors import Both, TagspreadError
 from tagspread.files import write_text
 from tagspread.predict.tables import check_output, reserve_output
 from tagspread.predict.tagger import load
+from tagspread.progress import Watcher
 from tagspread.report.charts import (
     class_histogram,
     learning_charts,
@@ -74,7 +74,7 @@ def write_report(
     show_images: bool = True,
     device: str = "auto",
     overwrite: bool = False,
-    progress: Progress | None = None,
+    watcher: Watcher | None = None,
 ) -> WrittenReport:
     """Write the HTML report of a run; nothing is trained.
 
@@ -89,7 +89,7 @@ def write_report(
         show_images: run the tagger on images and show examples; if False, only the run folder is read.
         device: device to run the tagger on.
         overwrite: replace an existing file ``out``.
-        progress: called with (done, total) while images are scored.
+        watcher: shows the progress of each step.
     """
     summary = summarize_run(run)
     if summary.artifact is not None:
@@ -110,7 +110,7 @@ def write_report(
     elif labeled.part is not None:
         tagger = load(summary.path, device)
         try:
-            scored = score_part(tagger, labeled.part, progress)
+            scored = score_part(tagger, labeled.part, watcher)
         except TagspreadError as error:
             if labels is not None:
                 raise

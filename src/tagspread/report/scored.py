@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from PIL import ExifTags, Image
 
-from tagspread.aliases import Progress
 from tagspread.core.calibration import Reliability, reliability
 from tagspread.data.images.decode import decode
 from tagspread.predict.evaluation import Evaluation, count_seen, measure, score_table
 from tagspread.predict.tagger import Tagger
+from tagspread.progress import Watcher
 from tagspread.report.labeled import Part
 from tagspread.run.split import NONE, digest_files
 
@@ -70,14 +70,17 @@ class Example(NamedTuple):
     image: str  # thumbnail as a data URI
 
 
-def score_part(tagger: Tagger, part: Part, progress: Progress | None = None) -> ScoredPart:
+def score_part(tagger: Tagger, part: Part, watcher: Watcher | None = None) -> ScoredPart:
     """Score and evaluate the labeled images."""
-    logits, errors = score_table(tagger, part.table, progress)
+    watcher = watcher or Watcher(quiet=True)
+    logits, errors = score_table(tagger, part.table, watcher.begin("tagging"))
     good = np.array([not error for error in errors])
     unreadable = [f"{path}: {error}" for path, error in zip(part.table.paths, errors, strict=True) if error]
     part = replace(part, table=part.table.select(good), digests=None if part.digests is None else part.digests[good])
     probabilities = tagger.calibration.probabilities(logits[good])
-    evaluation = measure(tagger, logits[good], part.table.y, unreadable, seen=count_seen(tagger, part.table))
+    seen = count_seen(tagger, part.table)
+    evaluation = measure(tagger, logits[good], part.table.y, unreadable, seen=seen, watcher=watcher)
+    watcher.begin("writing the report")
     may_be_shown = np.ones(len(part.table), bool)
     if part.digests is not None:
         may_be_shown = (digest_files(part.table.paths) == part.digests) & (part.digests != NONE)
