@@ -288,3 +288,16 @@ def test_machines_are_named_with_their_time():
         "Measured on X: 3 cells (BCE",
         "Measured on Y: 2 cells (BCE",
     ]
+
+
+def test_published_figures_add_up():
+    """Sums of the columns of tables 1 and 2 of the CAP paper, added up apart from the package."""
+    columns = {
+        "voc": (953.64, 1032.15, 1056.13, 1071.13),
+        "coco": (768.71, 831.42, 861.23, 878.62),
+        "nus": (413.57, 452.93, 474.67, 485.71),
+    }
+    for name, expected in columns.items():
+        (table,) = [table for table in DATASETS[name].published if table.paper == CAP_PAPER]
+        found = [sum(values[k] or 0.0 for values in table.rows.values()) for k in range(len(SHARES))]
+        assert found == pytest.approx(expected, abs=1e-6), name

@@ -179,3 +179,8 @@ def test_torch_in_torch_out():
 def test_bad_input(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_labels_needed_is_for_one_class_at_90_percent_unless_told_otherwise():
+    assert ts.labels_needed(0.05) == ts.labels_needed(0.05, confidence=0.9, classes=1) == 600  # ln(20) / (2 * 0.05^2)
+    assert ts.labels_needed(0.05) != ts.labels_needed(0.05, confidence=0.9, classes=2)

@@ -54,3 +54,9 @@ def test_equal_rows_cannot_be_told_apart():
 def test_different_widths_are_refused():
     with pytest.raises(TagspreadError, match="same number of columns"):
         two_sample_test(np.ones((20, 3)), np.ones((20, 4)))
+
+
+def test_the_seed_is_0_unless_given():
+    rows = np.random.default_rng(5).normal(size=(120, 3))
+    assert two_sample_test(rows[:60], rows[60:]) == two_sample_test(rows[:60], rows[60:], seed=0)
+    assert two_sample_test(rows[:60], rows[60:]) != two_sample_test(rows[:60], rows[60:], seed=1)

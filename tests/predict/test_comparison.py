@@ -85,7 +85,11 @@ def test_the_command_says_the_same(run, later):
 
 
 def test_a_run_does_not_differ_from_itself(run):
-    found = compare_runs(run, run, samples=20, device="cpu")
+    steps = []
+    found = compare_runs(run, run, samples=20, device="cpu", progress=lambda *step: steps.append(step))
+    assert {total for _, total in steps} == {2 * found.images}  # both runs score them
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+    assert steps[-1] == (2 * found.images, 2 * found.images)
     assert (found.difference, found.low, found.high) == (0, 0, 0)
     assert "is not measurably different" in found.verdict
     assert found.notes == []

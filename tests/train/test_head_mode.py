@@ -1,8 +1,10 @@
 """A head on a frozen network: an ordinary run, with settings chosen on the labeled part and features kept."""
 
 import csv
+import itertools
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from tagspread.errors import TagspreadError
 from tagspread.linear.search import INTERVALS
 from tagspread.methods import get_method
 from tagspread.progress import Watcher
-from tagspread.train import preflight
+from tagspread.train import head, preflight
 from tagspread.train.config import make_config, with_priors
 from tagspread.train.trainer import RunOptions, run_training
 from tagspread.vision.backbones import build_network
@@ -172,3 +174,14 @@ def test_how_to_train_is_no_question_of_the_head(tmp_path):
     images = np.zeros((4, 24, 24, 3), np.uint8)
     with pytest.raises(TagspreadError, match="epochs has no effect in mode 'head', which does not train the network"):
         ts.train(images, np.eye(4, dtype=int), out=tmp_path / "run", backbone="small", mode="head", epochs=5)
+
+
+def test_the_log_says_when_each_round_ended(tmp_path, monkeypatch, silent):
+    ticks = itertools.count()
+    monkeypatch.setattr(head, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False)
+    done = run_training(make_dataset(train=120, labeled=40), config, tmp_path / "run", watcher=silent)
+    seconds = [line["seconds"] for line in done.log if line["stage"] == "head"]
+    assert len(seconds) > 1
+    assert min(seconds) >= 0
+    assert sum(seconds) < next(ticks)  # each line has its own time, so that they add up to the whole

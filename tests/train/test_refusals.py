@@ -90,6 +90,12 @@ def test_one_class_a_missing_class_and_fewer_labels_than_classes_are_said_and_wo
     run = run_training(missing, tiny(), tmp_path / "missing", watcher=silent)
     saved = load_file(run.path / "checkpoint" / "state.safetensors")
     assert (saved["targets.labels"][:, 9] != 1).all()
+    y[dataset.labeled] = 0  # negatives are labels, too
+    with pytest.raises(ValueError, match="no labeled image carries any tag"):
+        replace(dataset, y=y).check_trainable(True)
+    y[dataset.labeled] = -1
+    with pytest.raises(ValueError, match="no image is labeled"):
+        replace(dataset, y=y).check_trainable(True)
     few = replace(dataset, labeled=dataset.labeled[:6])
     assert "6 labeled images for 10 classes" in " ".join(few.check_trainable(True))
     one = replace(dataset, labeled=dataset.labeled[:1])

@@ -20,7 +20,7 @@ class Artifacts:
 
     name = "artifacts"
     count = 1400
-    quick = 40
+    quick = 24
     trains = True
 
     def __init__(self, world: World, number: int) -> None:

@@ -173,7 +173,7 @@ class Estimator:
 
     name = "estimator"
     count = 1700
-    quick = 30
+    quick = 20
     trains = False
 
     def __init__(self, world: World, number: int) -> None:

@@ -71,7 +71,7 @@ class Images:
 
     name = "images"
     count = 1300
-    quick = 30
+    quick = 20
     trains = False
 
     def __init__(self, world: World, number: int) -> None:

@@ -65,7 +65,7 @@ class Options:
 
     name = "options"
     count = 700
-    quick = 20
+    quick = 10
     trains = True
 
     def __init__(self, world: World, number: int) -> None:

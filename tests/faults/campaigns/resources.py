@@ -27,7 +27,7 @@ class Resources:
 
     name = "resources"
     count = 300
-    quick = 14
+    quick = 8
     trains = True
 
     def __init__(self, world: World, number: int) -> None:

@@ -47,7 +47,7 @@ class Reviews:
 
     name = "reviews"
     count = 500
-    quick = 16
+    quick = 8
     trains = True
 
     def __init__(self, world: World, number: int) -> None:

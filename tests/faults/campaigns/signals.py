@@ -24,7 +24,7 @@ class Signals:
 
     name = "signals"
     count = 300
-    quick = 8
+    quick = 6
     trains = True
 
     def __init__(self, world: World, number: int) -> None:

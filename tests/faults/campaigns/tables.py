@@ -156,7 +156,7 @@ class Tables:
 
     name = "label tables"
     count = 2100
-    quick = 40
+    quick = 24
     trains = False
 
     def __init__(self, world: World, number: int) -> None:
