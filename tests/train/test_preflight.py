@@ -65,7 +65,9 @@ def test_network_method_and_stages_are_built_once(method, dataset, tiny, silent,
     assert sorted(built) == ["_backbone", "get_method", "plan_stages"]
 
 
-@pytest.mark.parametrize(("share", "labeled", "warmup"), [(0.05, 4, 16), (0.1, 8, 32), (0.15, 12, 48), (0.2, 16, 64)])
+@pytest.mark.parametrize(
+    ("share", "labeled", "warmup"), [(0.003, 1, 1), (0.05, 4, 16), (0.1, 8, 32), (0.15, 12, 48), (0.2, 16, 64)]
+)
 def test_batches_of_the_published_code(share, labeled, warmup, tiny):
     n, total = round(share * 5717), 5717  # VOC 2012 train
     rows = np.arange(total)
