@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for the runs and the cache; kept")
     parser.add_argument("--backbone", default="tf_efficientnet_lite0")
     parser.add_argument("--answers", type=int, default=50, help="images to answer, with all their tags")
+    parser.add_argument("--short", action="store_true", help="retrain with a quarter of the cross-validation")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
@@ -84,13 +85,14 @@ def main() -> None:
     if (index := fresh_index(first)) is None:
         raise SystemExit("the index is not up to date")
     table = read_table(arguments.truth, arguments.images)
-    names = [path.relative_to(arguments.images.absolute()).as_posix() for path in table.paths]
+    names = [path.absolute().relative_to(arguments.images.absolute()).as_posix() for path in table.paths]
     truth = {
         name: {tag for tag, value in zip(table.classes, row, strict=True) if value == 1}
         for name, row in zip(names, table.y.tolist(), strict=True)
     }
     answer(first, index, truth, arguments.answers)
     options = ["--answers", str(first), "--priors", "audit", "--compare", str(first), "--out", str(second)]
+    options += ["--set", "search=short"] if arguments.short else []
     results.append(timed("retrain", [*train, *options], arguments.threads))
     results.append({"images": len(names), "answers": arguments.answers, "threads": arguments.threads})
     for line in results:
