@@ -55,22 +55,22 @@ def tagspread(
     """
 
 
-for command in (
+for command in (  # in the order of their use
     demo.demo,
     check.check,
     train.train,
-    embed.embed,
-    methods.methods,
-    predict.predict,
+    report.report,
     evaluate.evaluate,
+    predict.predict,
+    suggest.suggest,
+    review.review,
+    audit.audit,
     compare.compare,
     thresholds.thresholds,
-    report.report,
-    review.review,
-    export.export,
     pseudo_labels.pseudo_labels,
-    suggest.suggest,
-    audit.audit,
+    export.export,
+    embed.embed,
+    methods.methods,
 ):
     app.command(cls=Command)(command)
 app.command(cls=bench.ManyValues)(bench.bench)
