@@ -36,8 +36,8 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     The classifier fits the labeled rows, scores the unlabeled rows, and lets the method label them (CAP by default). It
     then fits both, and repeats until the pseudo-labels stop changing. It chooses the penalty, the reliable interval of
-    CAP and the weight of the unlabeled set by cross-validation on the labeled rows. If the unlabeled set does not
-    clearly help, it is not used (``unlabeled_weight_`` is 0).
+    CAP and the weight of the unlabeled set by cross-validation on the labeled rows, and weights each pseudo-label by
+    its confidence. If the unlabeled set does not help, it is not used (``unlabeled_weight_`` is 0).
 
     Args:
         method: name of a method that needs scores only (``"cap"``, or ``"bce"`` for the labeled rows only); its
@@ -138,10 +138,8 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labeled_rows, unlabeled_rows = scaling.rows([(features, labels.labeled)], device), scaling.rows(pieces, device)
         y = torch.from_numpy(labels.y[labels.labeled]).to(device)
 
-        methods, space = (
-            make_methods(self.method, self.priors, labels.names),
-            make_search_space(self.ridge, self.unlabeled_weight),
-        )
+        methods = make_methods(self.method, self.priors, labels.names)
+        space = make_search_space(self.ridge, self.unlabeled_weight, methods)
         watcher = Watcher(quiet=not self.verbose)
         choice = search_settings(
             labeled_rows,

@@ -47,6 +47,35 @@ def test_rounds_are_score_label_fit_one_after_the_other():
     assert set(fitted.settled.tolist()) == {1, 2}
 
 
+def test_a_small_weight_gives_nearly_the_labeled_only_head():
+    """The penalty does not depend on the weight, so nothing but the weighted rows is added."""
+    known, y, unlabeled = dataset()
+    ((weight, _),) = probe(known, y, 0.3, HEAD)
+    ((found, _),) = run(known, y, unlabeled, Settings(get_method("cap"), unlabeled_weight=1e-5)).layers
+    torch.testing.assert_close(found, weight, atol=1e-3, rtol=0)
+    ((old, _),) = run(known, y, unlabeled, Settings(get_method("cap"), 0.3, 0.02, 1e-5)).layers
+    assert (old - weight).abs().max() > 0.1
+
+
+def test_pseudo_labels_are_weighted_by_their_confidence():
+    known, y, unlabeled = dataset()
+    settings = Settings(get_method("cap"), unlabeled_weight=0.3, calibration=(1.5, -0.2))
+    fitted = run(known, y, unlabeled, settings, max_rounds=1)
+    weight = fit_logistic(known.features, y, torch.zeros(3, 5), 0.3)
+    logits = (unlabeled.features @ weight[:, :-1].T + weight[:, -1]).mean(0)
+    targets, present = cat_targets(logits, *class_counts(y)), torch.sigmoid(1.5 * logits - 0.2)
+    sure = torch.where(targets == 1, 2 * present - 1, 1 - 2 * present).clamp(min=0)
+    n, m = len(known), len(unlabeled)
+    expected = fit_logistic(
+        torch.cat([known.features, unlabeled.features], dim=1),
+        torch.cat([y, targets]),
+        weight,
+        0.3 * n / (n + 0.3 * m) * (n + 0.3 * m) / (n + m),  # fit_logistic divides by all rows
+        torch.cat([torch.ones(y.shape), 0.3 * sure]),
+    )
+    torch.testing.assert_close(fitted.layers[0][0], expected[:, :-1], atol=2e-3, rtol=0)
+
+
 def test_rounds_end_when_the_targets_stop_moving():
     known, y, unlabeled = dataset()
     fitted = run(known, y, unlabeled, Settings(get_method("cap")), max_rounds=50)
@@ -57,7 +86,7 @@ def test_rounds_end_when_the_targets_stop_moving():
 
 def test_a_unlabeled_that_weighs_nothing_or_is_not_there_changes_nothing():
     known, y, unlabeled = dataset()
-    start = probe(known, y, 0.1, HEAD)
+    start = probe(known, y, 0.3, HEAD)
     for settings, rows in (
         (Settings(get_method("cap"), unlabeled_weight=0.0), unlabeled),
         (Settings(get_method("bce")), unlabeled),

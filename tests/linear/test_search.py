@@ -45,13 +45,12 @@ def test_a_unlabeled_that_shows_the_classes_is_used_and_one_of_noise_is_not():
 
 def test_the_default_grid_spans_two_decades_around_its_defaults():
     space = SearchSpace()
-    for values, steps in ((space.ridges, 5), (space.unlabeled_ridges, 2)):
+    for values, steps in ((space.ridges, 5), (space.unlabeled_weights[:-1], 3)):
         factors = np.diff(np.log10(sorted(values)))
         assert len(values) == steps
-        assert ((factors > 0.45) & (factors < 0.75)).all()  # a factor of about 3 to 5
+        assert ((factors > 0.45) & (factors < 0.55)).all()  # a factor of about 3
     assert space.ridges[0] == sorted(space.ridges)[2] == 0.3  # the middle is tried first, and kept in doubt
-    assert space.unlabeled_ridges[0] == min(space.unlabeled_ridges) == 0.02  # with more rows, a smaller penalty
-    assert space.unlabeled_weights == (1.0, 0.1, 0.0)  # all, a tenth, not at all
+    assert space.unlabeled_weights == (1.0, 0.3, 0.1, 0.0)
 
 
 def test_figures_are_those_of_heads_that_have_not_seen_the_rows():
@@ -113,10 +112,39 @@ def test_gains_are_measured_in_their_own_errors():
 def test_intervals_of_a_method_with_options_of_its_own_are_left_alone():
     assert [(vars(m)["keep_pos"], vars(m)["keep_neg"]) for m in intervals_of(get_method("cap"))] == [
         (0.5, 0.99),
+        (0.5, 1),
         (0.8, 1),
-        (1, 1),
     ]
     assert intervals_of(get_method("iat")) == (get_method("iat"),)
+
+
+@pytest.mark.parametrize(("alone", "weight"), [(0.55, 1.0), (0.599, 1.0), (0.601, 0.0)])
+def test_the_unlabeled_set_is_used_if_it_helps_on_average(monkeypatch, alone, weight):
+    """The labeled-only head scores ``alone``, all others 0.6; the folds differ by 0.1."""
+    known, y, unlabeled = clusters()
+
+    def scored(search, settings, fit):
+        base = 0.6 if settings.unlabeled_weight else alone
+        noise = torch.tensor([0.05, -0.05, 0.05, -0.05]) * (settings.unlabeled_weight == 0)
+        return Trial(settings, base + noise, torch.zeros(y.shape))
+
+    monkeypatch.setattr(search_module._Search, "_try", scored)
+    assert run(known, y, unlabeled).settings.unlabeled_weight == weight
+
+
+def test_the_calibration_is_one_logistic_regression_on_the_held_out_scores():
+    known, y, unlabeled = clusters()
+    choice = run(known, y, unlabeled, space=SearchSpace(by_confidence=True))
+    slope, intercept = choice.settings.calibration
+    (alone,) = [
+        t for t in choice.trials if not t.settings.unlabeled_weight and t.settings.ridge == choice.settings.ridge
+    ]
+    z, labels = alone.out_of_fold.flatten().double().numpy(), y.flatten().double().numpy()
+    residual = 1 / (1 + np.exp(-(slope * z + intercept)))
+    smoothed = np.where(labels == 1, (labels.sum() + 1) / (labels.sum() + 2), 1 / ((1 - labels).sum() + 2))
+    assert abs((residual - smoothed).mean()) < 1e-6  # the gradient vanishes
+    assert abs(((residual - smoothed) * z).mean()) < 1e-6
+    assert run(known, y, unlabeled).settings.calibration is None
 
 
 def test_a_large_unlabeled_and_many_labeled_rows_are_represented_by_a_sample():
@@ -164,7 +192,7 @@ def test_settings_of_a_head_that_is_not_convex_are_compared_after_equal_training
     y = torch.from_numpy((x[:, :2] * x[:, 2:4] > 0).astype(np.int8))
     noise = torch.randn(200, 12, generator=torch.Generator().manual_seed(0))
     head = PerceptronHead(hidden=16, steps=90)
-    space = SearchSpace(ridges=(0.01, 0.010001, 0.010002), unlabeled_ridges=(0.01,), unlabeled_weights=(1e-6, 0.0))
+    space = SearchSpace(ridges=(0.01, 0.010001, 0.010002), unlabeled_weights=(1e-6, 0.0))
     choice = search_settings(
         DenseRows(torch.from_numpy(x)),
         y,

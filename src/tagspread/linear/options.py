@@ -28,7 +28,7 @@ def make_methods(
         classes: names of the classes.
 
     >>> [m.keep_pos for m in make_methods("cap")]
-    [0.5, 0.8, 1.0]
+    [0.5, 0.5, 0.8]
     >>> make_methods(get_method("cap"), [0.2, float("nan")], ["0", "1"])[0].priors
     {'0': 0.2}
     """
@@ -61,12 +61,15 @@ def _by_name(priors: Mapping[str, float] | Sequence[float], classes: Sequence[st
     return {name: float(value) for name, value in zip(classes, priors, strict=True) if not math.isnan(value)}
 
 
-def make_search_space(ridge: float | str, unlabeled_weight: float | str) -> SearchSpace:
-    """Return the settings to try: all of them where an option is ``"auto"``, otherwise the given value."""
-    space = SearchSpace()
+def make_search_space(ridge: float | str, unlabeled_weight: float | str, methods: Sequence[Method] = ()) -> SearchSpace:
+    """Return the settings to try: all of them where an option is ``"auto"``, otherwise the given value.
+
+    Pseudo-labels are weighted by their confidence if variants of a method are compared; a method object is used as it
+    is.
+    """
+    space = SearchSpace(by_confidence=len(methods) > 1)
     if ridge != "auto":
-        penalty = _number("ridge", ridge)
-        space = replace(space, ridges=(penalty,), unlabeled_ridges=(penalty / 5, penalty))
+        space = replace(space, ridges=(_number("ridge", ridge),))
     if unlabeled_weight != "auto":
         space = replace(space, unlabeled_weights=(_number("unlabeled_weight", unlabeled_weight, zero=True),))
     return space

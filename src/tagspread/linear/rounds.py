@@ -5,6 +5,10 @@ r"""Pseudo-labeling rounds on features: fit, score the unlabeled rows, label the
           W_r = \arg\min L(\text{labeled}) + s\, L(\text{unlabeled}, T_r)
 
 Each fit starts from the previous one. The rounds end when the pseudo-labels stop changing.
+
+All fits have the same L2 penalty: :math:`\frac{n}{2} \lambda \lVert W \rVert^2` beside the summed losses of n labeled
+rows. Relative to the mean loss, it is :math:`\lambda n / (n + s m)` with m unlabeled rows of weight s, so that a small
+weight gives nearly the labeled-only head.
 """
 
 from __future__ import annotations
@@ -30,20 +34,34 @@ class Settings:
 
     Attributes:
         method: method that labels the unlabeled rows.
-        ridge: L2 penalty for the fit on the labeled rows only.
-        unlabeled_ridge: L2 penalty for fits with the unlabeled rows; smaller, because there are more rows.
+        ridge: L2 penalty, relative to the mean loss of the labeled rows.
+        unlabeled_ridge: L2 penalty for fits with the unlabeled rows, relative to the mean loss of all rows; None keeps
+            the penalty as strong as it is for the labeled rows only.
         unlabeled_weight: weight of an unlabeled row relative to a labeled one; 0 omits the unlabeled set.
+        calibration: slope and intercept that turn logits into probabilities. With it, each pseudo-label is weighted by
+            its confidence (:func:`confidence`).
     """
 
     method: Method
-    ridge: float = 0.1
-    unlabeled_ridge: float = 0.02
+    ridge: float = 0.3
+    unlabeled_ridge: float | None = None
     unlabeled_weight: float = 1.0
+    calibration: tuple[float, float] | None = None
 
     @property
     def uses_unlabeled(self) -> bool:
         """Whether the unlabeled set is used at all."""
         return self.method.uses_unlabeled and self.unlabeled_weight > 0
+
+    def penalty(self, labeled: int, unlabeled: int) -> float:
+        """Return the L2 penalty of a fit on that many rows, relative to their mean loss.
+
+        >>> Settings(Method(), ridge=0.3, unlabeled_weight=0.5).penalty(100, 1000)
+        0.05
+        """
+        if self.unlabeled_ridge is not None:
+            return self.unlabeled_ridge
+        return self.ridge * labeled / (labeled + self.unlabeled_weight * unlabeled)
 
 
 @dataclass(frozen=True)
@@ -135,6 +153,7 @@ def spread(
     if state is None:
         state = {name: value.to(unlabeled.device) for name, value in method.start(labeled_set).items()}
     layers, previous, log = start, None, []
+    penalty = settings.penalty(len(labeled), len(unlabeled))
     settled = torch.zeros(len(unlabeled), dtype=torch.int64)
     for number in range(1, max_rounds + 1):
         labeled_scores = scores(labeled, layers) if method.reads_labeled else None
@@ -151,13 +170,31 @@ def spread(
         if watch is not None:
             watch(number, targets, unlabeled_scores)
         settled[slice(None) if changed is None else changed.any(1).cpu()] = number
-        unlabeled_part = Part(unlabeled, _without(targets.labels, constant), targets.weight, settings.unlabeled_weight)
-        layers = head.fit([Part(labeled, _without(y, constant)), unlabeled_part], layers, settings.unlabeled_ridge)
+        weight = targets.weight
+        if settings.calibration is not None:
+            weight = confidence(targets.labels, unlabeled_scores, settings.calibration) * (
+                1.0 if weight is None else weight
+            )
+        unlabeled_part = Part(unlabeled, _without(targets.labels, constant), weight, settings.unlabeled_weight)
+        layers = head.fit([Part(labeled, _without(y, constant)), unlabeled_part], layers, penalty)
         previous = targets
         log.append({"round": number, "moved": share, "positives": int((targets.labels > 0.5).sum())})
         if out_of_time is not None and out_of_time():
             break
     return Fitted(layers, previous, settled, log)
+
+
+def confidence(labels: Tensor, scores: Tensor, calibration: tuple[float, float]) -> Tensor:
+    r"""Return :math:`\max(0, 2p - 1)` for pseudo-labels that are right with probability p, by calibrated scores.
+
+    Wrong labels cancel as many right ones, so labels of which a share p is right count as a share p - (1 - p).
+
+    >>> confidence(torch.tensor([[1, 0, 1]]), torch.tensor([[0.0, -9.0, -9.0]]), (1.0, 0.0)).round(decimals=2).tolist()
+    [[0.0, 1.0, 0.0]]
+    """
+    slope, intercept = calibration
+    present = (slope * scores + intercept).sigmoid()
+    return (2 * torch.where(labels > 0.5, present, 1 - present) - 1).clamp(min=0)
 
 
 def constant_classes(y: Tensor) -> Tensor:

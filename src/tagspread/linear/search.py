@@ -3,13 +3,16 @@ r"""Hyperparameter search by cross-validation on the labeled rows: penalty, meth
 The labeled rows are split into stratified folds. Each fold in turn is held out, the rounds run on the other folds and
 the unlabeled set, and the held-out rows are scored. The score of a setting is its average precision, averaged over
 classes and folds. The search chooses one setting after the other: the penalty on labeled rows only, then the method
-variant, the penalty and the weight with the unlabeled set.
+variant and the weight with the unlabeled set. The scores of the held-out rows by the labeled-only heads also calibrate
+the scores, so that pseudo-labels can be weighted by their confidence.
 
-With few rows these scores are noisy, and the best of many noisy scores is often best by chance. The unlabeled set is
-therefore omitted unless it clearly helps, and the default of each setting is kept unless another value is much better.
-With :math:`d_f` the gain in fold f of F, a value replaces another one if
+With few rows these scores are noisy, and the best of many noisy scores is often best by chance. The default of each
+setting is therefore kept unless another value is clearly better: with :math:`d_f` the gain in fold f of F, if
 
-.. math:: \bar d > e \, \mathrm{sd}(d) / \sqrt F, \qquad e = 1 \text{ for the unlabeled, } 2 \text{ for the rest.}
+.. math:: \bar d > 2 \, \mathrm{sd}(d) / \sqrt F.
+
+The unlabeled set is used if the mean gain over the labeled-only head is above 0. To ask for a clear gain here would
+omit it where it helps: with few labeled rows, a gain of two points is within the noise of the folds.
 
 Each fold is evaluated separately: scores of different heads are not ranked together.
 """
@@ -24,6 +27,7 @@ import torch
 from torch import Tensor
 
 from tagspread.aliases import Progress
+from tagspread.core.calibration import fit_calibration
 from tagspread.core.metrics import average_precision
 from tagspread.data.split import stratified_split
 from tagspread.errors import TagspreadError
@@ -32,7 +36,7 @@ from tagspread.linear.rounds import Settings, probe, spread
 from tagspread.methods.base import Method
 from tagspread.methods.cap import CAP
 
-INTERVALS = ((0.5, 0.99), (0.8, 1.0), (1.0, 1.0))  # shares of the expected positives and negatives to use
+INTERVALS = ((0.5, 0.99), (0.5, 1.0), (0.8, 1.0))  # shares of the expected positives and negatives to use
 FOLDS = 4
 MOST_ROWS = 20_000
 TRIAL_ROUNDS = 3  # later rounds change little, and about equally in all trials
@@ -44,29 +48,29 @@ class SearchSpace:
 
     Attributes:
         ridges: L2 penalties for the fit on labeled rows only, for features of unit variance.
-        unlabeled_ridges: L2 penalties for fits with the unlabeled set.
-        unlabeled_weights: weights of an unlabeled row; if 0 is among them, the unlabeled set is used only if it helps.
+        unlabeled_weights: weights of an unlabeled row; with 0, the unlabeled set is omitted if it does not help.
+        by_confidence: weight each pseudo-label by its confidence, see :func:`~tagspread.linear.rounds.confidence`.
     """
 
     ridges: tuple[float, ...] = (0.3, 1.0, 3.0, 0.1, 0.03)
-    unlabeled_ridges: tuple[float, ...] = (0.02, 0.1)
-    unlabeled_weights: tuple[float, ...] = (1.0, 0.1, 0.0)
+    unlabeled_weights: tuple[float, ...] = (1.0, 0.3, 0.1, 0.0)
+    by_confidence: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("ridges", "unlabeled_ridges", "unlabeled_weights"):
+        for name in ("ridges", "unlabeled_weights"):
             values = getattr(self, name)
             if not values or not all(math.isfinite(value) and value >= 0 for value in values):
                 raise TagspreadError(f"{name} is {values}; give at least one number, none below 0.")
 
     def short(self) -> SearchSpace:
-        """Return a smaller space: three penalties for the labeled rows, and whether to use the unlabeled set.
+        """Return a smaller space: three penalties, and whether to use the unlabeled set.
 
         >>> SearchSpace().short()
-        SearchSpace(ridges=(0.3, 1.0, 0.1), unlabeled_ridges=(0.02,), unlabeled_weights=(1.0, 0.0))
+        SearchSpace(ridges=(0.3, 1.0, 0.1), unlabeled_weights=(1.0, 0.0), by_confidence=False)
         """
         ridges = tuple(ridge for ridge in (0.3, 1.0, 0.1) if ridge in self.ridges) or self.ridges[:1]
         weights = (self.unlabeled_weights[0], *(0.0 for _ in self.unlabeled_weights[1:2]))
-        return SearchSpace(ridges, self.unlabeled_ridges[:1], weights)
+        return replace(self, ridges=ridges, unlabeled_weights=weights)
 
 
 @dataclass(frozen=True)
@@ -167,7 +171,7 @@ def search_settings(
             set is then used only if a finished trial shows that it helps.
     """
     space = space or SearchSpace()
-    default = Settings(methods[0], space.ridges[0], space.unlabeled_ridges[0], space.unlabeled_weights[0])
+    default = Settings(methods[0], space.ridges[0], unlabeled_weight=space.unlabeled_weights[0])
     ratio = len(unlabeled) / len(labeled)
     labeled, y = _sample(labeled, most_rows, seed, y)
     unlabeled, _ = _sample(unlabeled, most_rows, seed, y.new_empty(len(unlabeled), 0))
@@ -202,21 +206,21 @@ class _Search:
     fits: list[int] = field(default_factory=lambda: [0, 0])  # finished, and all
 
     def best(self, space: SearchSpace, methods: Sequence[Method]) -> Trial:
-        """Return the best trial: choose the penalty, then method variant, penalty and weight with the unlabeled set."""
+        """Return the best trial: choose the penalty, then method variant and weight with the unlabeled set."""
         weights = [weight for weight in space.unlabeled_weights if weight > 0]
         spreads = bool(len(self.unlabeled) and weights and methods[0].uses_unlabeled)
-        together = len(methods) + len(space.unlabeled_ridges) + len(weights) - 2 if spreads else 0
+        together = len(methods) + len(weights) - 1 if spreads else 0
         self.fits[1] = len(self.splits) * (len(space.ridges) + self.rounds * together)
         labeled_only = _settle(self._in_time(map(self._alone, space.ridges)))
         if not spreads or (0 in space.unlabeled_weights and self.out_of_time()):
             return labeled_only
-        first = Settings(methods[0], labeled_only.settings.ridge, space.unlabeled_ridges[0], weights[0])
+        first = replace(labeled_only.settings, unlabeled_weight=weights[0])
+        if space.by_confidence:
+            first = replace(first, calibration=_calibrate(labeled_only.out_of_fold, self.y))
         best = _settle(self._in_time(self._together(replace(first, method=method)) for method in methods))
-        ridges = [replace(best.settings, unlabeled_ridge=ridge) for ridge in space.unlabeled_ridges[1:]]
-        best = _settle([best, *self._in_time(map(self._together, ridges))])
         others = [replace(best.settings, unlabeled_weight=weight) for weight in weights[1:]]
         best = _settle([best, *self._in_time(map(self._together, others))])
-        if 0 in space.unlabeled_weights and not best.above(labeled_only, errors=1):
+        if 0 in space.unlabeled_weights and labeled_only.mean >= best.mean:
             return labeled_only
         return best
 
@@ -296,6 +300,15 @@ def _deal(labeled: Rows, y: Tensor, folds: int, seed: int) -> list[_Fold]:
             )
         )
     return splits
+
+
+def _calibrate(out_of_fold: Tensor, y: Tensor) -> tuple[float, float] | None:
+    """Fit one slope and intercept for all classes; None if all labels are equal."""
+    labels = y.cpu()
+    if not (labels == 1).any() or not (labels == 0).any():
+        return None
+    pooled = fit_calibration(out_of_fold, labels, min_positives=len(labels) + 1)  # no class has its own fit
+    return float(pooled.slope[0]), float(pooled.intercept[0])
 
 
 def _settle(trials: Sequence[Trial]) -> Trial:

@@ -325,13 +325,18 @@ def settings_in_use(settings: dict[str, Any]) -> dict[str, Any]:
     return used
 
 
-def chooses_options(config: TrainConfig) -> bool:
-    """Return whether mode ``"head"`` chooses the method's options: those of CAP, unless the user gave them.
+def has_default_options(config: TrainConfig) -> bool:
+    """Return whether the method is CAP and the user gave no options, so that a head on features may choose them.
 
     Class priors are facts about the data, not options to choose.
     """
     options = {name: value for name, value in config.method_options.items() if name != "priors"}
-    return config.mode == "head" and config.method == "cap" and options in ({}, DEFAULT["method_options"])
+    return config.method == "cap" and options in ({}, DEFAULT["method_options"])
+
+
+def chooses_options(config: TrainConfig) -> bool:
+    """Return whether the run chooses the method's options: in mode ``"head"``, unless the user gave them."""
+    return config.mode == "head" and has_default_options(config)
 
 
 def with_priors(config: TrainConfig, priors: Mapping[str, float] | None) -> TrainConfig:

@@ -26,7 +26,7 @@ from tagspread.linear.search import intervals_of, search_settings
 from tagspread.methods.base import Method, State, Targets
 from tagspread.methods.cap import CAP
 from tagspread.progress import Watcher
-from tagspread.train.config import chooses_options
+from tagspread.train.config import has_default_options
 from tagspread.train.dataset import Dataset
 from tagspread.train.deadline import Deadline
 from tagspread.train.training import Training
@@ -177,9 +177,10 @@ def train_head(
         history.log.append({"epoch": 0, "stage": "head", "seconds": seconds})
     history.log[-1]["chosen"] = {
         "method": type(settings.method).__name__, "options": options, "ridge": settings.ridge,
-        "unlabeled_ridge": settings.unlabeled_ridge, "unlabeled_weight": settings.unlabeled_weight,
+        "unlabeled_ridge": settings.penalty(len(data.y), data.features.shape[1] - len(data.y)),
+        "unlabeled_weight": settings.unlabeled_weight,
     }  # fmt: skip
-    watcher.note(f"head fitted in {seconds:.1f} s; {_describe(settings, was_compared)}")
+    watcher.note(f"head fitted in {seconds:.1f} s; {describe(settings, was_compared)}")
 
 
 def choose_settings(training: Training, data: HeadData, watcher: Watcher, deadline: Deadline) -> tuple[Settings, bool]:
@@ -190,9 +191,10 @@ def choose_settings(training: Training, data: HeadData, watcher: Watcher, deadli
     """
     config, method, rows = training.experiment.config, training.experiment.method, standardize(data)
     methods: tuple[Method, ...] = (method,)
-    if isinstance(method, CAP) and chooses_options(config):
+    if isinstance(method, CAP) and has_default_options(config):
         methods = intervals_of(CAP(priors=method.priors))
-    space = make_search_space("auto", "auto" if config.unlabeled_weight is None else config.unlabeled_weight)
+    weight = "auto" if config.unlabeled_weight is None else config.unlabeled_weight
+    space = make_search_space("auto", weight, methods)
     if config.search == "short":
         space, methods = space.short(), methods[:1]
     chosen = search_settings(
@@ -203,7 +205,7 @@ def choose_settings(training: Training, data: HeadData, watcher: Watcher, deadli
     return chosen.settings, chosen.trials != ()
 
 
-def _describe(settings: Settings, was_compared: bool) -> str:
+def describe(settings: Settings, was_compared: bool) -> str:
     """Describe the settings in a sentence."""
     origin = (
         "chosen by cross-validation on the labeled images"
@@ -211,11 +213,11 @@ def _describe(settings: Settings, was_compared: bool) -> str:
         else "defaults: too few labeled images for cross-validation"
     )
     if not settings.uses_unlabeled:
-        reason = ", which showed no clear gain" if was_compared and settings.method.uses_unlabeled else ""
+        reason = ", which did not help" if was_compared and settings.method.uses_unlabeled else ""
         return f"L2 penalty {settings.ridge:g}, without the unlabeled set{reason} ({origin})"
     options = ", ".join(f"{name} {value}" for name, value in asdict(settings.method).items() if value is not None)
     method = type(settings.method).__name__ + (f" with {options}" if options else "")
     return (
-        f"{method}, L2 penalty {settings.ridge:g} on the labeled set, {settings.unlabeled_ridge:g} with the unlabeled "
-        f"set at weight {settings.unlabeled_weight:g} ({origin})"
+        f"{method}, L2 penalty {settings.ridge:g}, with the unlabeled set at weight {settings.unlabeled_weight:g} "
+        f"({origin})"
     )

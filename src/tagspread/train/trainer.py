@@ -23,14 +23,14 @@ from tagspread.run.artifact import is_whole
 from tagspread.run.config import DataSource, RunConfig
 from tagspread.run.folder import RunFolder
 from tagspread.run.split import has_split, write_split
-from tagspread.train.config import TrainConfig
+from tagspread.train.config import TrainConfig, has_default_options
 from tagspread.train.dataset import Dataset
 from tagspread.train.deadline import Deadline
 from tagspread.train.experiment import Experiment
 from tagspread.train.feature_cache import runs_beside
 from tagspread.train.features import FeatureExtractor, features_in_words, full_state, on_features
 from tagspread.train.finalize import LABELED_ONLY, Ending, finalize
-from tagspread.train.head import ROUNDS, HeadData, fit_head, train_head
+from tagspread.train.head import ROUNDS, HeadData, choose_settings, describe, fit_head, train_head
 from tagspread.train.interrupts import Interrupted
 from tagspread.train.loading import check_same_data, split_of
 from tagspread.train.loop import train_loop
@@ -246,8 +246,7 @@ def _fit_first_head(
     """
     began, experiment = time.perf_counter(), training.experiment
     config, dataset, method = experiment.config, experiment.dataset, experiment.method
-    weight = 1.0 if config.unlabeled_weight is None else config.unlabeled_weight
-    settings = Settings(method, unlabeled_weight=weight)
+    settings = Settings(method, unlabeled_weight=1.0 if config.unlabeled_weight is None else config.unlabeled_weight)
     extractor = FeatureExtractor(
         training.student.network, experiment.device, config.score_batch, config.precision, options.cache,
         others, watcher.begin("computing features"),
@@ -257,14 +256,18 @@ def _fit_first_head(
     views = extractor.train_views(dataset, rows, mirror=config.flip)
     watcher.note(features_in_words(extractor, len(rows), began))
     _note_sample(experiment, views, watcher)
-    began, progress = time.perf_counter(), watcher.begin("fitting the head")
+    began = time.perf_counter()
     state = {name: value.to(experiment.device) for name, value in method.start(experiment.labeled()).items()}
-    data = HeadData.of(dataset, views)
+    data, chosen = HeadData.of(dataset, views), ""
+    if has_default_options(config):
+        settings, was_compared = choose_settings(training, data, watcher, options.deadline)
+        chosen = f"; {describe(settings, was_compared)}"
+    progress = watcher.begin("fitting the head")
     fit_head(
         training.student.network, data, settings, labeled_only=recorder.labeled_only, method_state=state,
         watch=lambda number, *_: progress(number, ROUNDS), deadline=options.deadline,
     )  # fmt: skip
-    watcher.note(f"head fitted on the frozen network's features in {time.perf_counter() - began:.1f} s")
+    watcher.note(f"head fitted on the frozen network's features in {time.perf_counter() - began:.1f} s{chosen}")
 
 
 def _out_of_memory(device: torch.device, config: TrainConfig) -> TagspreadError:
