@@ -43,7 +43,9 @@ def test_attributes(fitted):
     assert model.thresholds_.shape == (3,)
     assert model.settings_.ridge == model.ridge_
     assert len(model.trials_) > 5
-    assert {"method", "ridge", "unlabeled_ridge", "unlabeled_weight", "mAP", "per_fold"} == set(model.trials_[0])
+    assert {"method", "ridge", "unlabeled_ridge", "unlabeled_weight", "calibration", "mAP", "per_fold"} == set(
+        model.trials_[0]
+    )
     assert (model.transduction_[:60] == given[:60]).all()
     assert (model.labeled_iter_[:60] == 0).all()
 

@@ -27,7 +27,7 @@ from tagspread.linear.heads import DenseRows, Part
 from tagspread.linear.logistic import gradient
 from tagspread.linear.search import FOLDS, INTERVALS, MOST_ROWS, TRIAL_ROUNDS, SearchSpace
 from tagspread.methods import get_method
-from tagspread.train.config import TrainConfig, check_apply_to_mode, make_config
+from tagspread.train.config import TrainConfig, check_apply_to_mode, has_default_options, make_config
 from tagspread.train.deadline import Deadline, seconds_of
 from tagspread.train.head import ROUNDS
 from tagspread.train.preflight import (
@@ -318,16 +318,15 @@ def estimate(config: TrainConfig, counts: Counts, rates: Rates) -> dict[str, flo
     per_row = views * rates.width * classes / rates.fit
     final = FINAL_STEPS * per_row * (2 * n + ROUNDS * (n + m))
     seconds = {"decoding": (n + m + t) / rates.decode}
+    is_short = config.search == "short"
+    space = SearchSpace().short() if is_short else SearchSpace()
+    together = (1 if is_short else len(INTERVALS)) + len(space.unlabeled_weights) - 2  # 0 needs no fit
+    rows = min(n, MOST_ROWS) + min(m, MOST_ROWS)
+    fitted_rows = len(space.ridges) * min(n, MOST_ROWS) + together * TRIAL_ROUNDS * rows
+    choosing = FOLDS * STEPS * per_row * fitted_rows
     if config.mode == "head":
-        is_short = config.search == "short"
-        space = SearchSpace().short() if is_short else SearchSpace()
-        together = (
-            (1 if is_short else len(INTERVALS)) + len(space.unlabeled_ridges) + len(space.unlabeled_weights) - 3
-        )  # 0 needs no fit
-        rows = min(n, MOST_ROWS) + min(m, MOST_ROWS)
-        fitted_rows = len(space.ridges) * min(n, MOST_ROWS) + together * TRIAL_ROUNDS * rows
         seconds["features"] = (views * (n + m) + t) / score
-        seconds["choosing settings"] = FOLDS * STEPS * per_row * fitted_rows
+        seconds["choosing settings"] = choosing
         seconds["fitting"] = final
         seconds["finish"] = FIXED
     else:
@@ -336,6 +335,8 @@ def estimate(config: TrainConfig, counts: Counts, rates: Rates) -> dict[str, flo
         trained_on = m * config.batch / unlabeled if m else n
         if config.start == "fitted_head":
             seconds["features"] = views * (n + m) / score
+            if has_default_options(config):
+                seconds["choosing settings"] = choosing
             seconds["fitting"] = final
         epochs = config.warmup_epochs + config.epochs
         seconds["training"] = epochs * (passes / score + trained_on / train)
