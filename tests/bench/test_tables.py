@@ -50,6 +50,27 @@ def rows_of(table):
     return {row.name: [entry.text() for entry in row.entries] for row in table.rows}
 
 
+def test_gains_are_paired_by_seed_and_shares_refer_to_all_labels():
+    records = [done("bce", 0.05, seed, value) for seed, value in ((1, 0.60), (2, 0.64))]
+    records += [done("asl", 0.05, 1, 0.50), done("bce", 0.99, 1, 0.80)]
+    records += [done("cap", 0.05, seed, value) for seed, value in ((2, 0.66), (3, 0.99))]
+    table = build_tables("voc", records, [])[0]
+    entries = {row.name: row.entries for row in table.rows}
+    assert entries["CAP"][0].gain == pytest.approx(2.0)  # seed 2 only
+    assert entries["CAP"][0].share == pytest.approx((0.66 + 0.99) / 2 / 0.8)
+    assert entries["BCE"][0].gain is None
+    assert entries["BCE"][0].share == pytest.approx(0.62 / 0.8)
+    assert entries["ASL"][0].gain == pytest.approx(-10.0)
+    assert (table.baseline, entries["CAP"][1].relative_text()) == ("BCE", MISSING)
+    text = markdown("voc", [table], [])
+    assert f"| CAP | +2.00, 103.1 % | {MISSING} |" in text
+    assert "Gain over the labeled images alone and share of what all labels give (BCE):" in text
+    line = next(line for line in csv.DictReader(io.StringIO(comma_separated([table]))) if line["method"] == "cap")
+    assert (float(line["gain"]), float(line["share"])) == pytest.approx((2.0, 1.03125), abs=1e-4)
+    assert "+2.00, 103.1 %" in html("voc", [table], [])
+    assert build_tables("voc", records[4:], [])[0].relative == ""  # without a method that ignores the unlabeled set
+
+
 def test_means_spreads_and_protocols():
     records = [done("cap", 0.05, seed, value, value + 0.01) for seed, value in ((1, 0.70), (2, 0.72), (3, 0.77))]
     honest, parity = build_tables("voc", records, [])

@@ -87,15 +87,16 @@ def _figure(
 
 
 def proportions(study: JsonObject | None) -> Figure | None:
-    """Draw estimated and true class proportions for the first seed of each share (figure 1b)."""
+    """Draw estimated and true class proportions of all classes for the first seed of each share (figure 1b)."""
     splits = {split["p"]: split for split in reversed(study["splits"] if study else [])}
     if study is None or not splits:
         return None
     chosen = [splits[share] for share in sorted(splits)][:4]
-    classes, shown = study["classes"], min(len(study["classes"]), 40)
-    figure, axes = _figure(max(6.5, 0.24 * shown + 1.5), 1.2 + 1.9 * len(chosen), len(chosen), 1, sharex=True,
+    classes, shown = study["classes"], len(study["classes"])
+    width = (0.24 if shown <= 40 else 0.17) * shown + 1.5
+    figure, axes = _figure(max(6.5, width), 1.2 + 1.9 * len(chosen), len(chosen), 1, sharex=True,
                            sharey=True)  # fmt: skip
-    order = sorted(range(len(classes)), key=lambda k: -chosen[0]["true"][k])[:shown]
+    order = sorted(range(len(classes)), key=lambda k: -chosen[0]["true"][k])
     for [axis], split in zip(axes, chosen, strict=True):
         middle = [100 * split["estimated"][k] for k in order]
         below = [100 * (split["estimated"][k] - split["low"][k]) for k in order]
@@ -120,6 +121,8 @@ def proportions(study: JsonObject | None) -> Figure | None:
     if max(map(len, classes)) > 3:
         for name in axes[-1][0].get_xticklabels():
             name.set(rotation=45, ha="right", rotation_mode="anchor")
+            if shown > 40:
+                name.set(rotation=90, va="center", fontsize=6)
     _legend_below(figure, 2)
     return figure
 

@@ -54,7 +54,7 @@ def markdown(dataset: str, tables: Sequence[Table], notes: Sequence[str]) -> str
     for protocol in PROTOCOLS:
         parts.append(f"## Protocol: {protocol}\n\n{protocol_words(protocol, tables)}\n")
         for table in (table for table in tables if table.protocol == protocol):
-            parts.append(f"### {table.title}\n\n{_markdown_table(table)}")
+            parts.append(f"### {table.title}\n\n{_markdown_table(table)}{_relative_table(table)}")
             parts.append("".join(f"- {note}\n" for note in table.notes))
     parts.append("## Sources\n\n" + "".join(f"- {note}\n" for note in notes))
     return "\n".join(part for part in parts if part)
@@ -72,23 +72,34 @@ def _markdown_table(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _relative_table(table: Table) -> str:
+    """Return the table of gains and shares, with a line that explains it; empty if there is nothing to show."""
+    if not table.relative:
+        return ""
+    lines = ["| method | " + " | ".join(f"p = {share:g}" for share in table.shares) + " |"]
+    lines.append("|---|" + "---|" * len(table.shares))
+    lines += [f"| {row.name} | " + " | ".join(e.relative_text() for e in row.entries) + " |" for row in table.rows]
+    return f"\n{table.relative.capitalize()} ({table.baseline}):\n\n" + "\n".join(lines) + "\n"
+
+
 def comma_separated(tables: Sequence[Table]) -> str:
     """Return all tables as CSV with one line per cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
         ("protocol", "preset", "backbone", "image_size", "weights", "setup", "method", "variant", "p", "mean", "std",
-         "n", "n_wanted", "failed", "published", "gap", "best", "tie")
+         "n", "n_wanted", "failed", "published", "gap", "best", "tie", "gain", "share")
     )  # fmt: skip
     for table in tables:
         setup = [table.setup[name] for name in ("preset", "backbone", "image_size", "weights", "id")]
         for row in table.rows:
             for share, entry in zip(table.shares, row.entries, strict=True):
-                values = (entry.mean, entry.std, entry.published and entry.published.value, entry.gap)
-                mean, std, literature, gap = ("" if value is None else f"{value:.3f}" for value in values)
+                values = (entry.mean, entry.std, entry.published and entry.published.value, entry.gap, entry.gain)
+                mean, std, literature, gap, gain = ("" if value is None else f"{value:.3f}" for value in values)
+                part = "" if entry.share is None else f"{entry.share:.4f}"
                 writer.writerow(
                     (table.protocol, *setup, row.plain_method, row.variant, f"{share:g}", mean, std, len(entry.values),
-                     entry.wanted, entry.failed, literature, gap, int(entry.best), int(entry.tie))
+                     entry.wanted, entry.failed, literature, gap, int(entry.best), int(entry.tie), gain, part)
                 )  # fmt: skip
     return text.getvalue()
 

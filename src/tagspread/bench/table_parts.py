@@ -29,6 +29,8 @@ class Entry:
         failed: number of failed seeds.
         best: whether the mean is the highest of its column.
         tie: whether the mean is within one standard deviation of the highest.
+        gain: mean difference to the labeled images alone, over the seeds that both have; None if they were not run.
+        share: the mean, as a share of what all labels give; None if that was not run.
     """
 
     values: list[float]
@@ -37,6 +39,8 @@ class Entry:
     failed: int = 0
     best: bool = False
     tie: bool = False
+    gain: float | None = None
+    share: float | None = None
 
     @property
     def mean(self) -> float | None:
@@ -63,6 +67,18 @@ class Entry:
             return "failed" if self.failed else MISSING
         spread = "" if self.std is None else f" ± {self.std:.2f}"
         return f"{self.mean:.2f}{spread}" + (f" (n = {len(self.values)})" if len(self.values) < self.wanted else "")
+
+    def relative_text(self) -> str:
+        """Format the gain over the labeled images alone, and the share of what all labels give.
+
+        >>> Entry([70.0], 1, None, gain=2.0, share=0.875).relative_text()
+        '+2.00, 87.5 %'
+        """
+        parts = (
+            "" if self.gain is None else signed(self.gain),
+            "" if self.share is None else f"{100 * self.share:.1f} %",
+        )
+        return ", ".join(part for part in parts if part) or MISSING
 
     def published_text(self) -> str:
         """Format the published value and the difference to it."""
@@ -97,6 +113,15 @@ class Table:
     shares: list[float]
     rows: list[Row]
     notes: list[str] = field(default_factory=list)
+    baseline: str = ""  # name of the row that gains refer to, if any
+
+    @property
+    def relative(self) -> str:
+        """What the second table shows; empty if there is nothing to show."""
+        shown = [entry for row in self.rows for entry in row.entries]
+        parts = ["gain over the labeled images alone"] if any(entry.gain is not None for entry in shown) else []
+        parts += ["share of what all labels give"] if any(entry.share is not None for entry in shown) else []
+        return " and ".join(parts)
 
 
 def signed(value: float) -> str:

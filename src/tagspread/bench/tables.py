@@ -16,6 +16,8 @@ from tagspread.bench.threshold_choice import BY_LABELS
 from tagspread.data.datasets import find_dataset
 from tagspread.methods import METHODS
 
+ALL_LABELS = 0.99  # cells with at least this share of the labels show what all labels give
+
 
 def build_tables(dataset: str, records: Iterable[Record], planned: Iterable[Record]) -> list[Table]:
     """Return all tables of a dataset, by protocol, then by setup in order of first occurrence."""
@@ -77,13 +79,55 @@ def _table(title: str, protocol: str, setup: Record, cells: Sequence[Record], pu
             entries.append(Entry(values, len(seeds), literature, sum(c.get("status") == "failed" for c in seeds)))
         rows.append(Row(row_name(method, variant), method, variant, entries))
     _make_names_unique(rows)
+    baseline = _compare_with_labels_alone(rows, shares, cells, protocol)
     wanted = max(entry.wanted for row in rows for entry in row.entries)
     for row in rows:
         for entry in row.entries:
             entry.wanted = wanted
     notes = [note for k, share in enumerate(shares) for note in judge(rows, k, share)]
     notes += own_settings(rows, cells) + chosen_thresholds(cells) + failures(cells)
-    return Table(title, protocol, setup, shares, rows, notes)
+    return Table(title, protocol, setup, shares, rows, notes, baseline)
+
+
+def _compare_with_labels_alone(
+    rows: Sequence[Row], shares: Sequence[float], cells: Sequence[Record], protocol: str
+) -> str:
+    """Fill in the gains over the best method without the unlabeled set, and the shares of what all labels give.
+
+    "All labels" is what that method, or a better one of its kind, reaches with at least ``ALL_LABELS`` of the labels.
+
+    Returns:
+        The name of the row that the gains refer to.
+    """
+    alone = [
+        row for row in rows if row.method in METHODS and not METHODS[row.method].uses_unlabeled and not row.variant
+    ]
+    means = {row.name: [entry.mean for entry in row.entries if entry.mean is not None] for row in alone}
+    if not any(means.values()):
+        return ""
+    baseline = max(alone, key=lambda row: (len(means[row.name]), sum(means[row.name])))
+    ceilings = [
+        entry.mean
+        for row in alone
+        for share, entry in zip(shares, row.entries, strict=True)
+        if share >= ALL_LABELS and entry.mean is not None
+    ]
+    values = {
+        (c["method"], c["variant"], c["p"], c["seed"]): 100 * c[protocol] for c in cells if c.get("status") == "done"
+    }
+    for row in rows:
+        for share, entry in zip(shares, row.entries, strict=True):
+            if row is not baseline:
+                gains = [
+                    value - values[baseline.method, "", share, seed]
+                    for (method, variant, p, seed), value in values.items()
+                    if (method, variant, p) == (row.method, row.variant, share)
+                    and (baseline.method, "", share, seed) in values
+                ]
+                entry.gain = sum(gains) / len(gains) if gains else None
+            if ceilings and entry.mean is not None:
+                entry.share = entry.mean / max(ceilings)
+    return baseline.name
 
 
 def _make_names_unique(rows: Sequence[Row]) -> None:
