@@ -49,6 +49,15 @@ def test_images_that_are_all_broken_are_said(voc):
         load("voc", voc).open(16, torch.device("cpu"), None, Watcher(quiet=True))
 
 
+def test_images_that_are_all_missing_are_said_before_memory_is_asked_for(monkeypatch, voc):
+    data = load("voc", voc)
+    for path in data.paths:
+        path.unlink()
+    monkeypatch.setattr("tagspread.bench.datasets.open_store", None)
+    with pytest.raises(TagspreadError, match=r"none of the 12 images that they name exists; the first is .*\.jpg"):
+        data.open(8, torch.device("cpu"), None, Watcher())
+
+
 def test_coco_is_train_2014_and_val_2014(tmp_path):
     (tmp_path / "annotations").mkdir()
     categories = [{"id": 1, "name": "cat"}, {"id": 3, "name": "dog"}]

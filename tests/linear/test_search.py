@@ -118,6 +118,18 @@ def test_intervals_of_a_method_with_options_of_its_own_are_left_alone():
     assert intervals_of(get_method("iat")) == (get_method("iat"),)
 
 
+def test_a_gain_of_one_class_alone_is_not_clear():
+    settings, nothing = Settings(get_method("cap")), torch.zeros(0)
+    base = Trial(settings, torch.full((4,), 0.5), nothing, torch.full((4, 5), 0.5))
+    one = torch.full((4, 5), 0.5)
+    one[:, 0] = 0.9
+    all_ = torch.full((4, 5), 0.55) + torch.tensor([0.0, 0.01, 0.0, -0.01, 0.0])
+    assert not Trial(settings, one.nanmean(1), nothing, one).above(base, 2)  # the folds agree, the classes do not
+    assert Trial(settings, all_.nanmean(1), nothing, all_).above(base, 2)
+    all_[:, 4] = torch.nan  # without a labeled positive
+    assert Trial(settings, all_.nanmean(1), nothing, all_).above(base, 2)
+
+
 @pytest.mark.parametrize(("alone", "weight"), [(0.55, 1.0), (0.599, 1.0), (0.601, 0.0)])
 def test_the_unlabeled_set_is_used_if_it_helps_on_average(monkeypatch, alone, weight):
     """The labeled-only head scores ``alone``, all others 0.6; the folds differ by 0.1."""

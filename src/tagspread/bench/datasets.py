@@ -53,6 +53,11 @@ class BenchmarkData:
         """Decode all images."""
         if self.images is not None:
             return Splits(self, TensorStore(self.images, device), np.ones(len(self.y), dtype=bool))
+        if not any(path.exists() for path in self.paths):  # before any memory is asked for
+            raise TagspreadError(
+                f"the labels are complete, but none of the {len(self.paths):,} images that they name exists; the first "
+                f"is {self.paths[0]}. Put the images there."
+            )
         store, broken = open_store(self.paths, size, device, cache=cache, progress=watcher.begin("decoding"))
         watcher.close()
         readable = np.ones(len(self.y), dtype=bool)

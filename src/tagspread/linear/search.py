@@ -7,9 +7,12 @@ variant and the weight with the unlabeled set. The scores of the held-out rows b
 the scores, so that pseudo-labels can be weighted by their confidence.
 
 With few rows these scores are noisy, and the best of many noisy scores is often best by chance. The default of each
-setting is therefore kept unless another value is clearly better: with :math:`d_f` the gain in fold f of F, if
+setting is therefore kept unless another value is clearly better: with :math:`d_{fk}` the gain in fold f of F for class
+k of q, if
 
-.. math:: \bar d > 2 \, \mathrm{sd}(d) / \sqrt F.
+.. math:: \bar d > 2 \max\Big(\frac{\mathrm{sd}_f(\bar d_f)}{\sqrt F}, \frac{\mathrm{sd}_k(\bar d_k)}{\sqrt q}\Big).
+
+Four folds alone often agree by chance; a gain that only few classes have is not clear either.
 
 The unlabeled set is used if the mean gain over the labeled-only head is above 0. To ask for a clear gain here would
 omit it where it helps: with few labeled rows, a gain of two points is within the noise of the folds.
@@ -75,11 +78,19 @@ class SearchSpace:
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting and its scores on the held-out rows."""
+    """One setting and its scores on the held-out rows.
+
+    Attributes:
+        settings: the setting.
+        per_fold: mean average precision of each fold.
+        out_of_fold: logits of the labeled rows, each by the head of a fold that did not train on it.
+        per_class: average precision, folds x classes.
+    """
 
     settings: Settings
     per_fold: Tensor
     out_of_fold: Tensor
+    per_class: Tensor | None = None
 
     @property
     def mean(self) -> float:
@@ -94,7 +105,15 @@ class Trial:
         """Return whether the gain over another trial is more than ``errors`` standard errors."""
         gain = self.per_fold - other.per_fold
         gain = gain[~gain.isnan()]
-        return len(gain) > 1 and float(gain.mean()) > errors * float(gain.std()) / len(gain) ** 0.5
+        if len(gain) < 2:
+            return False
+        error = float(gain.std()) / len(gain) ** 0.5
+        if self.per_class is not None and other.per_class is not None:
+            by_class = (self.per_class - other.per_class).nanmean(0)
+            by_class = by_class[~by_class.isnan()]
+            if len(by_class) > 2:  # the spread over two classes says little
+                error = max(error, float(by_class.std()) / len(by_class) ** 0.5)
+        return float(gain.mean()) > errors * error
 
 
 @dataclass(frozen=True)
@@ -265,14 +284,15 @@ class _Search:
 
     def _try(self, settings: Settings, fit: Callable[[_Fold], Layers]) -> Trial:
         """Run one setting on every fold and record the trial."""
-        out_of_fold, per_fold = torch.zeros(self.y.shape), []
+        out_of_fold, per_class = torch.zeros(self.y.shape), []
         for fold in self.splits:
             logits = scores(fold.held_out, fit(fold)).cpu()
             out_of_fold[fold.index] = logits
-            per_fold.append(average_precision(logits, fold.held_out_y.cpu()).nanmean())
+            per_class.append(torch.as_tensor(average_precision(logits, fold.held_out_y.cpu())))
             self.fits[0] += self.rounds if settings.uses_unlabeled else 1
             self.progress(self.fits[0], self.fits[1])
-        trial = Trial(settings, torch.stack(per_fold), out_of_fold)
+        precisions = torch.stack(per_class)
+        trial = Trial(settings, precisions.nanmean(1), out_of_fold, precisions)
         self.trials.append(trial)
         return trial
 
