@@ -33,10 +33,11 @@ def run(known, y, unlabeled, methods=("cap",), **options):
     return search_settings(known, y, unlabeled, made, head=HEAD, classes=CLASSES, **options)
 
 
-def test_a_unlabeled_that_shows_the_classes_is_used_and_one_of_noise_is_not():
+def test_a_unlabeled_that_shows_the_classes_is_used_and_one_that_misleads_is_not():
     known, y, unlabeled = clusters()
     assert run(known, y, unlabeled).settings.unlabeled_weight > 0
-    noise = DenseRows(torch.randn(800, 60, generator=torch.Generator().manual_seed(0)) * 3)
+    random = torch.Generator().manual_seed(0)  # all rows along one direction that has nothing to do with the classes
+    noise = DenseRows(3 * torch.randn(800, 1, generator=random) * torch.randn(1, 60, generator=random))
     assert run(known, y, noise).settings.unlabeled_weight == 0
     assert (
         run(known, y, noise, space=SearchSpace(unlabeled_weights=(0.5,))).settings.unlabeled_weight == 0.5
