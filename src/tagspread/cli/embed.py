@@ -25,7 +25,9 @@ def embed(
     backbone: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help=f"Network: any model of the timm library. By default {BACKBONE}.", show_default=False
+            metavar="NAME",
+            help="Network: any model of the timm library. By default EfficientNet-Lite0.",
+            show_default=False,
         ),
     ] = BACKBONE,
     weights: Annotated[
