@@ -29,6 +29,7 @@ from typing import TextIO, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tagspread.data.images.decode import TOO_MANY_FILES
 from tagspread.data.images.store import Store
 from tagspread.errors import TagspreadError
 from tagspread.files import refuse_special
@@ -86,7 +87,9 @@ def _file(file: str | Path) -> bytes:
     path = Path(file)
     try:
         return file_digest(path)[:DIGITS].encode() if path.is_file() else NONE  # never read a pipe, which has no end
-    except (OSError, ValueError):  # ValueError: a path with a null character
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
+            raise  # the file may be in order
         return NONE
 
 

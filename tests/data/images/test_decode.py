@@ -1,3 +1,4 @@
+import errno
 import io
 import os
 import pickle
@@ -397,3 +398,15 @@ def test_libtiff_prints_nothing(tmp_path, capfd, compression):
     with pytest.raises(UnreadableImage, match=r"damaged\.tif cannot be read as an image: its data are damaged"):
         decode(file, 32)
     assert capfd.readouterr() == ("", "")
+
+
+def test_too_many_open_files_do_not_make_an_image_unreadable(tmp_path, monkeypatch):
+    save_png = tmp_path / "a.png"
+    Image.new("RGB", (9, 9)).save(save_png)
+
+    def fail(*_, **__):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(Image, "open", fail)
+    with pytest.raises(OSError, match="Too many open files"):  # the command ends; no row says that the image is broken
+        decode(save_png, 8)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import ctypes.util
+import errno
 import os
 import stat
 import threading
@@ -40,6 +41,7 @@ AnyPath: TypeAlias = str | os.PathLike[str]
 
 AT_ONCE = 512  # files submitted to the threads together: bounds the memory for any number of files
 DRAFT_FACTOR = 4  # decode a JPEG at 1/2, 1/4 or 1/8 if that leaves this multiple of the size
+TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)  # are open: says nothing about the file that cannot be opened
 PIXELS_AT_ONCE = 2**27  # decoded by all threads together: 4 bytes each, or 8 where a copy in RGB is needed
 STRIP = 2**22  # pixels that are converted together: a conversion needs several times the memory of its result
 DRAWINGS = ("EPS", "WMF")  # drawing programs, not pixels: Pillow would start an interpreter
@@ -319,6 +321,8 @@ def _decode(path: AnyPath, size: int, fast: bool) -> Images:
         raise UnreadableImage(path, _missing_decoder(path) or reason_for(error)) from error
     # for damaged files, the decoders of Pillow raise many types, from SyntaxError to MemoryError
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
+            raise  # the file may be in order
         raise UnreadableImage(path, reason_for(error)) from error
 
 
