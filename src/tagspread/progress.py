@@ -23,6 +23,7 @@ from rich.text import Text
 
 from tagspread.aliases import JsonObject
 from tagspread.aliases import Progress as Callback
+from tagspread.wording import duration
 
 TRAINING = "training"
 
@@ -69,6 +70,16 @@ class Stopwatch:
         present = self.seconds()
         names = dict.fromkeys((*earlier, *present))
         self._seconds = {name: earlier.get(name, 0.0) + present.get(name, 0.0) for name in names}
+
+
+def times_in_words(seconds: Mapping[str, float]) -> str:
+    """Describe how long the steps took together, and each step of at least a second.
+
+    >>> times_in_words({"decoding": 2.2, "saving": 0.4, "training": 61.0})
+    '1 min 4 s (decoding 2 s, training 1 min 1 s)'
+    """
+    steps = ", ".join(f"{step} {duration(spent)}" for step, spent in seconds.items() if spent >= 1)
+    return duration(sum(seconds.values())) + (f" ({steps})" if steps else "")
 
 
 class Watcher:

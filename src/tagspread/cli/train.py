@@ -27,6 +27,7 @@ from tagspread.cli.common import (
     table_options,
 )
 from tagspread.errors import TagspreadError
+from tagspread.progress import times_in_words
 
 if TYPE_CHECKING:
     from tagspread.train.trainer import Run
@@ -342,6 +343,8 @@ def _report(run: Run) -> None:
             few = run.metrics[part].get("classes_with_few_positives", 0)  # missing in older runs
             if (warning := rare_classes_warning(few, len(facts["classes"]))) is not None:
                 say(f"note: {warning}")
+    if "timings" in run.metrics:
+        say(f"it took {times_in_words(run.metrics['timings'])}")
     if "stopped_early" in run.metrics:
         say(f"note: {run.metrics['stopped_early']}; the model is usable, more time may improve it")
     if "kept" in run.metrics:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tagspread.progress import times_in_words
 from tagspread.report.class_rows import ClassRow
 from tagspread.report.labeled import GIVEN
 from tagspread.report.scored import ScoredPart
@@ -63,8 +64,7 @@ def times(summary: RunSummary) -> str | None:
     timings = summary.metrics.get("timings")
     if not timings:
         return None
-    steps = ", ".join(f"{step} {duration(seconds)}" for step, seconds in timings.items() if seconds >= 0.5)
-    words = f"The run took {duration(sum(timings.values()))}" + (f": {steps}." if steps else ".")
+    words = f"The run took {times_in_words(timings)}."
     if summary.plan is None:
         return words
     budget = summary.plan.get("time")
