@@ -17,12 +17,14 @@ from tagspread.core.expected import ExpectedRates, expected_rates
 from tagspread.core.metrics import mean_average_precision
 from tagspread.core.thresholds import class_counts
 from tagspread.errors import TagspreadError
+from tagspread.linear.heads import Rows
 from tagspread.linear.labels import Labels, read_labels
 from tagspread.linear.options import check_count, make_head, make_methods, make_search_space
-from tagspread.linear.prepare import Scaling, check_magnitude
+from tagspread.linear.prepare import Scaling, check_magnitude, check_memory_map
 from tagspread.linear.rounds import Fitted, probe, spread
 from tagspread.linear.search import SearchResult, search_settings
-from tagspread.methods import Method
+from tagspread.linear.stored import check_stored, spread_stored
+from tagspread.methods import Method, get_method
 from tagspread.methods.base import check_share
 from tagspread.progress import Watcher
 from tagspread.train.preflight import choose_device
@@ -66,9 +68,10 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         expected_rates_: precision and recall to expect on new rows with these thresholds, with 90 % intervals, see
             :class:`~tagspread.core.expected.ExpectedRates`; None if there were too few labeled rows.
         class_counts_: ``(positives, known)`` per class, of the labeled rows.
-        transduction_: labels of the last fit, for the rows of ``X`` and then of ``X_unlabeled``; -1 was ignored.
+        transduction_: labels of the last fit, for the rows of ``X`` and then of ``X_unlabeled``; -1 was ignored. Empty
+            if unlabeled rows are memory-mapped.
         labeled_iter_: per row, 0 if it was labeled in ``Y``, otherwise the round that last changed its pseudo-labels;
-            -1 if it got none.
+            -1 if it got none. Empty if unlabeled rows are memory-mapped.
         settings_: the chosen method, penalties and weight of the unlabeled set; also ``ridge_`` and
             ``unlabeled_weight_``.
         trials_: all settings that were tried, with their mean average precision on held-out rows.
@@ -120,7 +123,10 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit the classifier on labeled and unlabeled rows.
 
         Args:
-            X: rows x features, dense or sparse.
+            X: rows x features, dense or sparse. A memory map (``np.load(file, mmap_mode="r")``) of ``X`` or
+                ``X_unlabeled`` is never loaded: its unlabeled rows are read block by block in every pass, so that they
+                may be larger than memory. This takes longer, and needs method ``"cap"`` or ``"bce"`` and head
+                ``"linear"``.
             Y: rows x classes of 1 (present), 0 (absent) and -1 (unknown); a row of only -1 is unlabeled. In a data
                 frame of nullable columns (``Int8``, ``boolean``), missing values are unknown.
             X_unlabeled: more unlabeled rows.
@@ -129,13 +135,17 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The fitted classifier.
         """
         self._check_options()
-        features = check_magnitude("X", validate_data(self, X, accept_sparse="csr", dtype=NUMBERS))
+        features = self._check_features(X)
         labels = read_labels(Y, features.shape[0])
         pieces = [(features, labels.unlabeled), *_more_rows(X_unlabeled, features, getattr(X, "columns", None))]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         head, device = make_head(self.head, self.hidden, seed), choose_device(self.device)
         scaling = Scaling.of([matrix for matrix, _ in pieces], standardize=self.standardize)
-        labeled_rows, unlabeled_rows = scaling.rows([(features, labels.labeled)], device), scaling.rows(pieces, device)
+        labeled_rows: Rows = scaling.rows([(features, labels.labeled)], device)
+        is_stored = any(isinstance(matrix, np.memmap) for matrix, _ in pieces)
+        if is_stored:
+            check_stored(self.method if isinstance(self.method, Method) else get_method(self.method), self.head)
+        unlabeled_rows: Rows = (scaling.stored_rows if is_stored else scaling.rows)(pieces, device)
         y = torch.from_numpy(labels.y[labels.labeled]).to(device)
 
         methods = make_methods(self.method, self.priors, labels.names)
@@ -156,7 +166,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         progress = watcher.begin("fitting")
         start = probe(labeled_rows, y, choice.settings.ridge, head)
-        fitted = spread(
+        fitted = (spread_stored if is_stored else spread)(
             labeled_rows,
             y,
             unlabeled_rows,
@@ -176,7 +186,9 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(self.layers_) == 1:
             self.coef_, self.intercept_ = self.layers_[0]
         self.log_, self.n_iter_ = fitted.log, len(fitted.log)
-        self.transduction_, self.labeled_iter_ = _transduction(labels, fitted, len(unlabeled_rows))
+        self.transduction_, self.labeled_iter_ = np.empty((0, y.shape[1]), np.int8), np.empty(0, np.int64)
+        if not is_stored:
+            self.transduction_, self.labeled_iter_ = _transduction(labels, fitted, len(unlabeled_rows))
         self.settings_, self.ridge_ = choice.settings, choice.settings.ridge
         self.unlabeled_weight_ = choice.settings.unlabeled_weight if self.log_ else 0.0
         self.trials_ = [trial.as_dict() for trial in choice.trials]
@@ -185,6 +197,13 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rounds = f"{counted(self.n_iter_, 'round')} with the unlabeled rows"
         watcher.note(f"{', '.join(steps)}; {counted(len(self.trials_), 'setting')} tried, {rounds}")
         return self
+
+    def _check_features(self, X: Any) -> Any:  # noqa: N803
+        """Check the features to fit on; a memory map is not copied."""
+        if not isinstance(X, np.memmap):
+            return check_magnitude("X", validate_data(self, X, accept_sparse="csr", dtype=NUMBERS))
+        self.n_features_in_ = check_memory_map("X", X).shape[1]
+        return X
 
     def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803
         """Return the log-odds of each class, rows x classes."""
@@ -255,6 +274,9 @@ def _more_rows(unlabeled: Any, features: Any, columns: Any) -> list[tuple[Any, n
     """Return the rows of ``X_unlabeled``, checked against ``X``; an empty list if there are none."""
     if unlabeled is None:
         return []
+    if isinstance(unlabeled, np.memmap):
+        checked = check_memory_map("X_unlabeled", unlabeled, features.shape[1])
+        return [(checked, np.arange(len(checked), dtype=np.int64))]
     checked = check_array(unlabeled, accept_sparse="csr", dtype=NUMBERS, input_name="X_unlabeled")
     check_magnitude("X_unlabeled", checked)
     if checked.shape[1] != features.shape[1]:

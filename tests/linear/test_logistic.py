@@ -141,7 +141,7 @@ def test_slope_of_the_hidden_layer():
     layers = [torch.randn(shape, generator=generator).requires_grad_() for shape in ((5, 4), (5,), (3, 5), (3,))]
     first, offset, last, bias = layers
     logits = (torch.from_numpy(x) @ first.T + offset).relu() @ last.T + bias
-    loss = bce_loss(logits, part.labels) / 60 + 0.05 * (first.square().sum() + last.square().sum())
+    loss = bce_loss(logits, torch.from_numpy(y)) / 60 + 0.05 * (first.square().sum() + last.square().sum())
     loss.backward()
     from tagspread.linear.perceptron import _slopes
 

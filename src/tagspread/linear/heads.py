@@ -137,6 +137,13 @@ class SparseRows:
         return SparseRows(self.matrix[rows.cpu().numpy()])
 
 
+class BlockLabels(Protocol):
+    """Labels that are computed block by block, where those of all rows would not fit in memory."""
+
+    def of(self, where: slice, block: Block) -> Tensor:
+        """Return the labels of a block."""
+
+
 class Part(NamedTuple):
     """A set of rows to train on.
 
@@ -148,7 +155,7 @@ class Part(NamedTuple):
     """
 
     rows: Rows
-    labels: Tensor
+    labels: Tensor | BlockLabels
     weight: Tensor | None = None
     share: float = 1.0
 
@@ -189,7 +196,7 @@ def total_share(parts: Sequence[Part]) -> float:
     return sum(part.share * part.rows.views * len(part.rows) for part in parts)
 
 
-def residuals(logits: Tensor, part: Part, block_slice: slice, classes: Tensor | None = None) -> Tensor:
+def residuals(logits: Tensor, part: Part, block_slice: slice, block: Block, classes: Tensor | None = None) -> Tensor:
     """Return the gradient of the cross-entropy of a block of one part with respect to its logits.
 
     The share of the part is not included. The logits are overwritten.
@@ -198,9 +205,11 @@ def residuals(logits: Tensor, part: Part, block_slice: slice, classes: Tensor | 
         logits: rows x classes.
         part: the part that the block belongs to.
         block_slice: rows of the block.
+        block: the block.
         classes: columns of the labels; by default, all.
     """
-    labels, weight = part.labels[block_slice], None if part.weight is None else part.weight[block_slice]
+    labels = part.labels[block_slice] if isinstance(part.labels, Tensor) else part.labels.of(block_slice, block)
+    weight = None if part.weight is None else part.weight[block_slice]
     if classes is not None:
         labels, weight = labels[:, classes], None if weight is None else weight[:, classes]
     found = logits.sigmoid_().sub_(labels).masked_fill_(labels < 0, 0.0)

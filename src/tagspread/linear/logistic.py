@@ -73,7 +73,7 @@ def gradient(parts: Sequence[Part], flat: Tensor, ridge: float, classes: Tensor 
     total = torch.zeros_like(flat)
     for part in parts:
         for where, block in part.rows.blocks():
-            residual = residuals(block.times(weight).add_(bias), part, where, classes)
+            residual = residuals(block.times(weight).add_(bias), part, where, block, classes)
             total[:, :-1].add_(block.transposed_times(residual), alpha=part.share)
             total[:, -1].add_(residual.sum(0), alpha=part.share)
     total /= total_share(parts)

@@ -74,7 +74,7 @@ def _slopes(
     slopes = [ridge * first, torch.zeros_like(offset), ridge * last, torch.zeros_like(bias)]
     for part, where, block, count in now:
         inside = block.times(first).add_(offset).relu_()
-        residual = residuals(inside @ last.T + bias, part, where).mul_(part.share * count / size)
+        residual = residuals(inside @ last.T + bias, part, where, block).mul_(part.share * count / size)
         below = (residual @ last).mul_(inside > 0)
         for slope, more in zip(
             slopes,

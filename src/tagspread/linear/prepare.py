@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tagspread.errors import TagspreadError
 from tagspread.linear.heads import DenseRows, Layers, Rows, SparseRows
+from tagspread.linear.stored import Piece, StoredRows
 
 ROWS_AT_ONCE = 16_384
 # Uncentered features are divided by at least a tenth of their root mean square: a nearly constant feature far from 0
@@ -40,6 +41,33 @@ def check_magnitude(argument: str, features: Any) -> Any:
             f"{argument} holds {values[tuple(at)]:g} in row {row}, feature {column}, which is too large to compute "
             "with; check where it comes from, scale the feature, or leave the row out."
         )
+    return features
+
+
+def check_memory_map(argument: str, features: np.memmap[Any, Any], width: int | None = None) -> np.memmap[Any, Any]:
+    """Check a memory-mapped feature matrix block by block, and return it.
+
+    Args:
+        argument: name of the argument, for messages.
+        features: the matrix.
+        width: expected number of features.
+    """
+    if features.ndim != 2 or features.dtype.kind != "f":
+        raise TagspreadError(
+            f"{argument} is a memory map of {features.dtype} with shape {features.shape}; give rows x features of "
+            "float16, float32 or float64."
+        )
+    if width is not None and features.shape[1] != width:
+        raise TagspreadError(f"{argument} has {features.shape[1]} features but X has {width}; give the same features.")
+    for at in range(0, len(features), ROWS_AT_ONCE):
+        block = np.asarray(features[at : at + ROWS_AT_ONCE])
+        if not np.isfinite(block).all():
+            row, column = np.argwhere(~np.isfinite(block))[0].tolist()
+            raise TagspreadError(
+                f"{argument} holds {block[row, column]} in row {at + row}, feature {column}; replace it, or leave the "
+                "row out."
+            )
+        check_magnitude(argument, block)
     return features
 
 
@@ -92,7 +120,7 @@ class Scaling:
 
     def rows(self, pieces: Sequence[tuple[Any, np.ndarray]], device: torch.device) -> Rows:
         """Return the selected rows of each matrix, concatenated and scaled, in float32: the only copy of the data."""
-        if not isinstance(pieces[0][0], np.ndarray):
+        if sparse.issparse(pieces[0][0]):
             stacked = sparse.vstack([matrix[which] for matrix, which in pieces], format="csr", dtype=np.float32)
             stacked.data /= self.scale.astype(np.float32)[stacked.indices]
             return SparseRows(stacked)
@@ -100,10 +128,21 @@ class Scaling:
         scaled, done = torch.empty(count, width), 0
         for matrix, which in pieces:
             for at in range(0, len(which), ROWS_AT_ONCE):
-                block = (matrix[which[at : at + ROWS_AT_ONCE]] - self.mean) / self.scale
-                scaled[done : done + len(block)] = torch.from_numpy(block)
+                block = self._scaled(matrix[which[at : at + ROWS_AT_ONCE]])
+                scaled[done : done + len(block)] = block
                 done += len(block)
         return DenseRows(scaled.to(device))
+
+    def stored_rows(self, pieces: Sequence[tuple[Any, np.ndarray]], device: torch.device) -> StoredRows:
+        """Return the selected rows of memory-mapped matrices, to be read and scaled block by block."""
+
+        def scale(block: Any) -> Tensor:
+            return self._scaled(block).float()
+
+        return StoredRows([Piece(matrix, which) for matrix, which in pieces], scale, len(self.mean), device)
+
+    def _scaled(self, block: np.ndarray) -> Tensor:
+        return torch.from_numpy((np.asarray(block) - self.mean) / self.scale)
 
     def undo(self, layers: Layers) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return, in float64, the layers that give the same scores on the original features."""

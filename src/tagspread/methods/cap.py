@@ -22,6 +22,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from tagspread.core.sharded_ranking import Shard, cat_targets_of_shard
 from tagspread.core.thresholds import cat_targets
 from tagspread.errors import TagspreadError
 from tagspread.methods.base import Labeled, Method, State, Targets, check_share
@@ -55,7 +56,7 @@ class CAP(Method):
 
     def start(self, labeled: Labeled) -> State:
         """Check the class names in ``priors`` before the warm-up."""
-        self._priors(labeled.classes)
+        self.priors_of(labeled.classes)
         return super().start(labeled)
 
     def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
@@ -67,11 +68,26 @@ class CAP(Method):
                 labeled.known,
                 self.keep_pos,
                 self.keep_neg,
-                priors=self._priors(labeled.classes),
+                priors=self.priors_of(labeled.classes),
             )
         )
 
-    def _priors(self, classes: tuple[str, ...]) -> list[float] | None:
+    def targets_of_shard(self, scores: Tensor, shard: Shard, labeled: Labeled, state: State) -> Targets:
+        """Rank the scores of all processes; only counts are exchanged (:mod:`tagspread.core.sharded_ranking`)."""
+        return Targets(
+            cat_targets_of_shard(
+                scores,
+                shard,
+                labeled.positives,
+                labeled.known,
+                self.keep_pos,
+                self.keep_neg,
+                priors=self.priors_of(labeled.classes),
+            )
+        )
+
+    def priors_of(self, classes: tuple[str, ...]) -> list[float] | None:
+        """Return the prior of each class, NaN where none was given; None without priors."""
         if self.priors is None:
             return None
         if unknown := set(self.priors) - set(classes):
