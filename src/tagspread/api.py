@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
+from tagspread._version import __version__
 from tagspread.aliases import SettingValues
 from tagspread.data.tables.label_table import LabelTable
 from tagspread.data.tables.options import GivenOptions
@@ -23,11 +25,13 @@ from tagspread.review.answers import AnswerStore
 from tagspread.review.audit import RunAudit, audit_in_words, audit_run
 from tagspread.review.table import add_answers, read_answered
 from tagspread.run.artifact import check_resumable, read_artifact
+from tagspread.run.checkpoint import job_of_checkpoint
 from tagspread.run.config import KEEP, DataSource, RunConfig
 from tagspread.run.folder import RunFolder
 from tagspread.run.split import has_split, read_split
 from tagspread.train.config import TrainConfig, check_apply_to_mode, make_config, with_priors
 from tagspread.train.dataset import Dataset
+from tagspread.train.distributed import Processes, device_of, join
 from tagspread.train.loading import (
     dataset_from_arrays,
     dataset_from_folder,
@@ -120,20 +124,20 @@ def train(
     planner = make_planner(settings | {"preset": preset, "method": method}, time, quality, resume=resume)
     priors, audit = _resolve_priors(priors, answers)
     config = with_priors(make_config(preset, method=method, **settings), priors)
-    run_folder = RunFolder(out)
-    # a folder without a run to resume is refused; locking it would leave files there
-    with run_folder.locked() if run_folder.is_run or not resume else nullcontext():
+    processes, run_folder = _join(config, is_planned=not (time is None and quality is None)), RunFolder(out)
+    resume, overwrite = _after_restart(processes, run_folder, resume, overwrite)
+    with _locked(processes, run_folder, resume):
         if resume:  # checked before images are decoded, which may take long
             check_resumable(out)
         else:
             check_apply_to_mode(settings, config.mode)
-            run_folder.check_free(overwrite)
+            _check_free(processes, run_folder, overwrite)
         _check_settings(config, test_share, resume)
         _check_sources(images, labels, test_labels, test_share, resume)
         _check_answers(answers, images, labels)
         # built before images are decoded, so that wrong weights or a failed download are found early
         backbone = None if resume else seeded_backbone(config)
-        torch_device, watcher = choose_device(device), Watcher(quiet)
+        torch_device, watcher = device_of(processes, choose_device(device)), processes.watcher(quiet)
         cache_folder = None if cache is None else Path(cache)
         size, plan_for = config.image_size, planner.on(backbone, torch_device)
         source = DataSource(
@@ -145,7 +149,13 @@ def train(
             moved = Path(images).absolute() if isinstance(images, str | Path) else None
             recorded = RunConfig.read(out).data
             dataset = recorded_dataset(
-                Path(out), moved, size=size, device=torch_device, cache=cache_folder, watcher=watcher
+                Path(out),
+                moved,
+                size=size,
+                device=torch_device,
+                cache=cache_folder,
+                watcher=watcher,
+                processes=processes,
             )
             source = replace(recorded, images=recorded.images if moved is None else str(moved), cache=source.cache)
         elif isinstance(images, str | Path):
@@ -157,6 +167,7 @@ def train(
                 device=torch_device,
                 cache=cache_folder,
                 watcher=watcher,
+                processes=processes,
                 table_options=options,
                 amend=None if answers is None else _adding(answers, paths[0], watcher),
                 planner=plan_for,
@@ -178,6 +189,7 @@ def train(
                 cache=cache_folder,
                 watcher=watcher,
                 planner=plan_for,
+                processes=processes,
             )
         if planner.plan is not None:
             config = with_priors(planner.plan.config, priors)
@@ -195,10 +207,50 @@ def train(
             plan=None if planner.plan is None else planner.plan.to_dict(),
             deadline=planner.deadline,
         )
-        run = run_training(dataset, config, out, run_options, device=torch_device, watcher=watcher, backbone=backbone)
-        if labels is None and images is not None:  # record the new folder of images
+        run = run_training(
+            dataset,
+            config,
+            out,
+            run_options,
+            device=torch_device,
+            watcher=watcher,
+            backbone=backbone,
+            processes=processes,
+        )
+        if labels is None and images is not None and processes.is_first:  # record the new folder of images
             replace(RunConfig.read(out), data=source).write(run_folder)
         return run
+
+
+def _join(config: TrainConfig, *, is_planned: bool) -> Processes:
+    """Join the other processes, if torchrun has started several; raise if they differ in versions or settings."""
+    processes = join()
+    if processes.size > 1 and is_planned:
+        raise TagspreadError(
+            f"@time and @quality choose settings by measuring one process, but there are {processes.size}; omit them.",
+            time=...,
+            quality=...,
+        )
+    processes.check_same("versions", f"tagspread {__version__} with PyTorch {torch.__version__}")
+    processes.check_same("settings", str(config.to_dict()))
+    return processes
+
+
+def _after_restart(processes: Processes, folder: RunFolder, resume: bool, overwrite: bool) -> tuple[bool, bool]:
+    """Return whether to resume and to overwrite: a job that torchrun has restarted resumes its own run."""
+    is_own = processes.job != "" and job_of_checkpoint(folder.checkpoint) == processes.job
+    return (True, False) if processes.share(is_own) else (resume, overwrite)
+
+
+def _locked(processes: Processes, folder: RunFolder, resume: bool) -> AbstractContextManager[None]:
+    """Return the lock of the run; a folder without a run to resume is refused later, and locked it would be changed."""
+    writes = processes.is_first and (folder.is_run or not resume)
+    return folder.locked() if writes else nullcontext()
+
+
+def _check_free(processes: Processes, folder: RunFolder, overwrite: bool) -> None:
+    if processes.is_first:
+        folder.check_free(overwrite)
 
 
 def _adding(run: AnyPath, folder: Path, watcher: Watcher) -> Callable[[LabelTable, Sequence[Path]], LabelTable]:

@@ -179,5 +179,6 @@ def epoch_line(line: JsonObject) -> str:
     if "pseudo_positives" in line:
         flips = f", {line['flips']:,} changed" if "flips" in line else ""
         parts.append(f"{line['pseudo_positives']:,} positive pseudo-labels{flips}")
-    parts.append(f"{line['seconds']:.1f} s, {line['img_per_s']:,.0f} img/s")
+    sent = f", {line['sent_bytes'] / 1e6:,.0f} MB sent" if "sent_bytes" in line else ""
+    parts.append(f"{line['seconds']:.1f} s, {line['img_per_s']:,.0f} img/s{sent}")
     return " | ".join(parts)

@@ -70,7 +70,7 @@ def test_thresholds_and_targets_are_those_of_all_scores(tmp_path):
     for tau, wanted in zip(borders.thresholds, cat_thresholds(everything, positives, labeled), strict=True):
         assert torch.equal(tau, wanted)
     labels = stored.StoredLabels(layers, borders, torch.full((3,), torch.nan))
-    targets = torch.cat([labels.of(where, block) for where, block in rows.blocks()])
+    targets = torch.cat([labels.of(where, block)[0] for where, block in rows.blocks()])
     assert torch.equal(targets, cat_targets(everything, positives, labeled))
 
 

@@ -26,6 +26,7 @@ from tagspread.cli.common import (
     say,
     table_options,
 )
+from tagspread.cli.failures import one_message
 from tagspread.errors import TagspreadError
 from tagspread.progress import times_in_words
 
@@ -254,6 +255,7 @@ def train(
     """
     from tagspread.api import train as run_train
     from tagspread.methods.from_file import is_from_file
+    from tagspread.train.distributed import joined
 
     given = {
         "backbone": backbone, "weights": weights, "epochs": epochs, "warmup_epochs": warmup_epochs, "batch": batch,
@@ -292,7 +294,11 @@ def train(
             "cache": cache,
         }
     again = f" --method {shlex.quote(method)}" if method is not None and is_from_file(method) else ""
-    with may_be_stopped(f"stopped and saved; resume with: tagspread train --resume {{}}{again}"):
+    with (
+        may_be_stopped(f"stopped and saved; resume with: tagspread train --resume {{}}{again}"),
+        joined() as processes,
+        one_message(),
+    ):
         keep = keep or arguments.pop("keep", None)
         run = run_train(
             device=device,
@@ -305,7 +311,8 @@ def train(
             quality=quality,
             **arguments,
         )
-    _report(run)
+    if processes.is_first:
+        _report(run)
 
 
 def _already_finished(folder: Path) -> bool:

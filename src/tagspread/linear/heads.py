@@ -140,8 +140,8 @@ class SparseRows:
 class BlockLabels(Protocol):
     """Labels that are computed block by block, where those of all rows would not fit in memory."""
 
-    def of(self, where: slice, block: Block) -> Tensor:
-        """Return the labels of a block."""
+    def of(self, where: slice, block: Block) -> tuple[Tensor, Tensor | None]:
+        """Return the labels of a block, and the weight of each entry."""
 
 
 class Part(NamedTuple):
@@ -208,8 +208,10 @@ def residuals(logits: Tensor, part: Part, block_slice: slice, block: Block, clas
         block: the block.
         classes: columns of the labels; by default, all.
     """
-    labels = part.labels[block_slice] if isinstance(part.labels, Tensor) else part.labels.of(block_slice, block)
-    weight = None if part.weight is None else part.weight[block_slice]
+    if isinstance(part.labels, Tensor):
+        labels, weight = part.labels[block_slice], None if part.weight is None else part.weight[block_slice]
+    else:
+        labels, weight = part.labels.of(block_slice, block)
     if classes is not None:
         labels, weight = labels[:, classes], None if weight is None else weight[:, classes]
     found = logits.sigmoid_().sub_(labels).masked_fill_(labels < 0, 0.0)

@@ -20,7 +20,7 @@ from tagspread.core.sharded_ranking import Borders, ScoreBlock, ScorePasses, fin
 from tagspread.core.thresholds import quotas
 from tagspread.errors import TagspreadError
 from tagspread.linear.heads import NUMBERS_PER_BLOCK, Block, DenseBlock, DenseRows, Head, Layers, Part, Rows
-from tagspread.linear.rounds import Fitted, Settings, constant_classes
+from tagspread.linear.rounds import Fitted, Settings, confidence, constant_classes
 from tagspread.methods.base import Method
 from tagspread.methods.cap import CAP
 
@@ -92,19 +92,26 @@ class StoredLabels:
         layers: the head that scores the rows.
         borders: the border scores of each class.
         constant: log-odds of constant classes, NaN for all others.
+        calibration: see :class:`tagspread.linear.rounds.Settings`.
     """
 
     layers: Layers
     borders: Borders
     constant: Tensor
+    calibration: tuple[float, float] | None = None
 
-    def of(self, where: slice, block: Block) -> Tensor:
-        """Return the labels of a block for training: constant classes are ignored."""
-        return torch.where(self.constant.isnan(), self.targets(where, block), -1)
+    def of(self, where: slice, block: Block) -> tuple[Tensor, Tensor | None]:
+        """Return the labels of a block for training, without constant classes, and their weights."""
+        scores = forward(block, self.layers)
+        targets = self._targets(where, scores)
+        weight = None if self.calibration is None else confidence(targets, scores, self.calibration)
+        return torch.where(self.constant.isnan(), targets, -1), weight
 
     def targets(self, where: slice, block: Block) -> Tensor:
         """Return the pseudo-labels of a block; a constant class is labeled as in all labeled rows."""
-        scores = forward(block, self.layers)
+        return self._targets(where, forward(block, self.layers))
+
+    def _targets(self, where: slice, scores: Tensor) -> Tensor:
         targets = self.borders.targets(ScoreBlock(_numbers(where).to(scores.device), scores))
         always = torch.where(self.constant == 0, -1, (self.constant > 0).to(torch.int8)).to(torch.int8)
         return torch.where(self.constant.isnan(), targets, always)
@@ -147,14 +154,15 @@ def spread_stored(
     known = torch.where(constant.isnan(), y, -1)
     log: list[dict[str, float]] = []
     for number in range(1, max_rounds + 1):
-        labels = StoredLabels(layers, find_borders(_passes(unlabeled, layers), n_pos, n_neg), constant)
+        borders = find_borders(_passes(unlabeled, layers), n_pos, n_neg)
+        labels = StoredLabels(layers, borders, constant, settings.calibration)
         share, positives = _changes(unlabeled, labels, previous)
         if previous is not None and share <= tolerance:
             break
         if watch is not None:
             watch(number)
         parts = [Part(labeled, known), Part(unlabeled, labels, None, settings.unlabeled_weight)]
-        layers = head.fit(parts, layers, settings.unlabeled_ridge)
+        layers = head.fit(parts, layers, settings.penalty(len(labeled), len(unlabeled)))
         previous = labels
         log.append({"round": number, "moved": share, "positives": positives})
     return Fitted(layers, log=log)

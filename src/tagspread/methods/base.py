@@ -25,6 +25,7 @@ from torch import Tensor
 
 from tagspread.aliases import SettingValues
 from tagspread.core.losses import WHAT_TARGETS_ARE, invalid_targets
+from tagspread.core.sharded_ranking import Shard
 from tagspread.core.thresholds import class_counts
 from tagspread.errors import TagspreadError
 
@@ -168,10 +169,32 @@ class Method:
     def begin_unlabeled(self, network: TagNet) -> None:
         """Prepare the student for training with the unlabeled set, after the warm-up."""
 
+    def targets_of_shard(self, scores: Tensor, shard: Shard, labeled: Labeled, state: State) -> Targets | None:
+        """Compute the targets of the unlabeled rows of one of several processes, if it needs no other scores.
+
+        If this returns None, each process calls ``targets`` with the scores of the whole unlabeled set.
+        """
+        del scores, shard, labeled, state
+        return None
+
+    def combines_rows(self, network: TagNet) -> str | None:
+        """Return why several processes cannot share a batch; None if the loss of each row depends on that row only."""
+        del network
+        changed = [name for name in ("loss", "loss_labeled", "own_step") if _is_changed(self, name)]
+        if not changed:
+            return None
+        return (
+            f"its {changed[0]}() may combine the rows of a batch; if it does not, define combines_rows() to return None"
+        )
+
     def own_step(self, network: TagNet, state: State) -> StudentStep | None:
         """Return a custom training step, if one loss and one optimizer are not enough for the method."""
         del network, state
         return None
+
+
+def _is_changed(method: Method, name: str) -> bool:
+    return getattr(type(method), name) is not getattr(Method, name)
 
 
 def check_targets(method: Method, targets: object, scores: Tensor) -> Targets:

@@ -64,6 +64,11 @@ class D2L(MAT):
         """Apply the thresholds to fresh scores."""
         return self.targets(scores, labeled, state)
 
+    def combines_rows(self, network: TagNet) -> str | None:
+        """Return None: the loss of each row depends on that row only."""
+        del network
+        return None
+
     def loss_labeled(self, output: Tensor, y: Tensor, weight: Tensor, loss: EntryLoss) -> Tensor:
         """Train h1 and h2 on true labels."""
         return sum_of_two(output[:, :2], y, weight, loss)

@@ -79,6 +79,11 @@ class DiCaP(Method):
         correctness = interpolate(f, share_of_positives(*labeled.scored(), self.bins))
         return Targets(labels.to(torch.int8), torch.where(labels == 1, correctness, 1 - correctness))
 
+    def combines_rows(self, network: TagNet) -> str | None:
+        """Return the reason if the network has class embeddings, which the contrastive term compares."""
+        is_pair = isinstance(network, PairNet)
+        return "its contrastive term compares the images of a batch; set contrast to 0" if is_pair else None
+
     def loss_labeled(self, output: Tensor, y: Tensor, weight: Tensor, loss: EntryLoss) -> Tensor:
         """Train on the logits of the strong view."""
         return loss(PairNet.logits(output), y, weight)

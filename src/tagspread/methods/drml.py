@@ -109,6 +109,11 @@ class DRML(Method):
         network.head = DualRelation(channels, classes)  # type: ignore[assignment]
         return network
 
+    def combines_rows(self, network: TagNet) -> str | None:
+        """Return the reason: a step consists of four updates, each with gradients of its own."""
+        del network
+        return "its step makes four updates of a small head on features, which one process computes fast enough"
+
     def own_step(self, network: TagNet, state: State) -> StudentStep | None:
         """Make four updates per step."""
         return FourUpdates(network.head, state)  # type: ignore[arg-type]

@@ -24,12 +24,15 @@ ratios are not defined.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from tagspread.methods.base import EntryLoss, Labeled, Method, State, Targets, check_number, check_share
+
+if TYPE_CHECKING:
+    from tagspread.vision.backbones import TagNet
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,11 @@ class FreeMatch(Method):
         threshold = state["confidence"] * torch.where(f >= 0.5, mean, 1 - mean) / larger
         labels = torch.where(torch.maximum(f, 1 - f) >= threshold, (f >= 0.5).to(torch.int8), -1)
         return Targets(labels.to(torch.int8))
+
+    def combines_rows(self, network: TagNet) -> str | None:
+        """Return the reason if the fairness term is enabled."""
+        del network
+        return "its fairness term compares the rows of a batch; set fairness to 0" if self.fairness else None
 
     def loss(self, output: Tensor, targets: Targets, loss: EntryLoss, state: State) -> Tensor:
         """Add the fairness term, if enabled, once per row: the losses of the rows are summed, not averaged."""

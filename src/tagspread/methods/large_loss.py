@@ -20,7 +20,7 @@ Without it, a long training would end with every class labeled present.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,6 +28,9 @@ from torch import Tensor
 from tagspread.errors import TagspreadError, check_choice
 from tagspread.methods.base import EntryLoss, Labeled, Method, State, Targets, check_share
 from tagspread.methods.top import top_targets
+
+if TYPE_CHECKING:
+    from tagspread.vision.backbones import TagNet
 
 
 def largest(losses: Tensor, share: Tensor) -> Tensor:
@@ -69,6 +72,11 @@ class LLR(Method):
     def start(self, labeled: Labeled) -> State:
         """Keep the share in a float64 tensor: a recorded step can read it, and float32 rounding would add an entry."""
         return {"share": torch.zeros((), dtype=torch.float64)}
+
+    def combines_rows(self, network: TagNet) -> str | None:
+        """Return the reason: the largest losses of a batch are those of all its rows."""
+        del network
+        return "it ranks the losses of all rows of a batch in every step"
 
     def targets(self, scores: Tensor, labeled: Labeled, state: State) -> Targets:
         """Set the share of this epoch, and the observed tag of each image."""

@@ -80,6 +80,16 @@ def load_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(tensors, facts)
 
 
+def job_of_checkpoint(path: Path) -> str | None:
+    """Return the job of ``torchrun`` that wrote a checkpoint; None if there is no checkpoint that can be read."""
+    try:
+        with safe_open(path, framework="pt") as opened:
+            facts = json.loads((opened.metadata() or {}).get("tagspread", "{}"))
+    except (SafetensorError, OSError, ValueError):
+        return None
+    return str(facts.get("job", "")) if isinstance(facts, dict) else None
+
+
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return the optimizer state (moments and step counts), with keys ``parameter number.name``."""
     state = optimizer.state_dict()["state"]

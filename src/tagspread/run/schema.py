@@ -351,7 +351,7 @@ CHECKPOINT = Record(
             }
         ),
     },
-    optional={"method_file": TEXT, "timings": MapOf(NUMBER)},
+    optional={"method_file": TEXT, "job": TEXT, "timings": MapOf(NUMBER)},
 )  # fmt: skip
 
 

@@ -11,12 +11,13 @@ launches than one. While the device trains on one chunk, the images of the next 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from torch import Tensor
 
 from tagspread.data.images.store import Store, prefetch
+from tagspread.train.sharded_store import ShardedStore
 from tagspread.vision.augment import Views
 from tagspread.vision.backbones import TagNet
 
@@ -61,13 +62,34 @@ def _views_at_once(network: TagNet, store: Store, steps: np.ndarray) -> int:
 
 
 def training_batches(
-    network: TagNet, store: Store, views: Views, steps: np.ndarray, epoch: int, *, cutout: bool
+    network: TagNet,
+    store: Store,
+    views: Views,
+    steps: np.ndarray,
+    epoch: int,
+    *,
+    cutout: bool,
+    own: slice = slice(None),
 ) -> Iterator[Tensor]:
-    """Yield the network's input for each step of ``steps`` (steps x batch, rows of the store)."""
-    per_chunk = _views_at_once(network, store, steps)
-    chunks = [steps[at : at + per_chunk] for at in range(0, len(steps), per_chunk)]
+    """Yield the network's input for each step of ``steps`` (steps x batch, rows of the store).
+
+    Args:
+        network: the network.
+        store: the images.
+        views: the augmentation.
+        steps: rows of the store, steps x batch.
+        epoch: number of the epoch.
+        cutout: whether strong views are cut out.
+        own: which rows of each batch this process trains on.
+    """
+    per_chunk = _views_at_once(network, store, steps)  # the same in all processes
+    chunks = [steps[at : at + per_chunk, own] for at in range(0, len(steps), per_chunk)]
     flat = [chunk.reshape(-1) for chunk in chunks]
-    items = prefetch(store.batch, flat) if store.placement == "disk" else map(store.batch, flat)
+    if isinstance(store, ShardedStore):
+        items: Iterable[Tensor] = store.batches(flat)
+    else:
+        items = prefetch(store.batch, flat) if store.placement == "disk" else map(store.batch, flat)
     for chunk, rows, loaded in zip(chunks, flat, items, strict=True):
-        inputs = network.show(views, loaded, rows, epoch, cutout) if store.modality.has_views else loaded
+        has_views = store.modality.has_views and len(loaded)
+        inputs = network.show(views, loaded, rows, epoch, cutout) if has_views else loaded
         yield from inputs.reshape(*chunk.shape, *inputs.shape[1:])

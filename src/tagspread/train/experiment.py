@@ -5,7 +5,7 @@ A run has up to two stages: the warm-up on labeled images and the main stage. Ea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from tagspread.aliases import Progress
+from tagspread.data.images.store import Store
 from tagspread.errors import TagspreadError
 from tagspread.methods.base import Labeled, Method, SetApart
 from tagspread.train.config import TrainConfig
 from tagspread.train.dataset import Dataset
+from tagspread.train.distributed import Processes
 from tagspread.train.scoring import score
+from tagspread.train.sharded_store import ShardedStore
 from tagspread.vision.backbones import TagNet
 
 
@@ -116,6 +119,7 @@ class Experiment:
         network: the network with its initial weights.
         random_state: CPU random state at the start of training, recorded after the network was built.
         notes: notes for the user, shown before training starts.
+        processes: the processes that train together.
     """
 
     dataset: Dataset
@@ -126,6 +130,7 @@ class Experiment:
     network: TagNet
     random_state: Tensor
     notes: tuple[str, ...] = ()
+    processes: Processes = field(default_factory=Processes)
 
     def seed(self) -> None:
         """Seed all random generators; that of the CPU continues from the state after the network was built."""
@@ -136,9 +141,26 @@ class Experiment:
         self, network: nn.Module, rows: np.ndarray, *, flips: bool = False, progress: Progress | None = None
     ) -> Tensor:
         """Compute a network's logits of some rows; with ``flips``, the mean over each image and its mirror image."""
+        store = self.dataset.store
+        if isinstance(store, ShardedStore):
+            return store.gathered(rows, lambda local, own: self._score(network, local, own, flips, progress))
+        return self._score(network, store, rows, flips, progress)
+
+    def own_teacher_scores(
+        self, teacher: nn.Module, store: ShardedStore, rows: np.ndarray, progress: Progress | None = None
+    ) -> Tensor:
+        """Compute the teacher's logits of those of the rows that this process holds."""
+        own = rows[store.own(rows)] // self.processes.size
+        if not len(own):
+            return torch.zeros(0, len(self.dataset.classes), device=self.device)
+        return self._score(teacher, store.local, own, self._teacher_flips, progress)
+
+    def _score(
+        self, network: nn.Module, store: Store, rows: np.ndarray, flips: bool, progress: Progress | None
+    ) -> Tensor:
         return score(
             network,
-            self.dataset.store,
+            store,
             rows,
             device=self.device,
             batch=self.config.score_batch,
@@ -149,9 +171,11 @@ class Experiment:
 
     def teacher_scores(self, teacher: nn.Module, rows: np.ndarray, progress: Progress | None = None) -> Tensor:
         """Compute the teacher's logits of some rows, averaged with mirror images if ``teacher_flips`` is set."""
-        has_mirror = self.dataset.store.modality.has_mirror
-        flips = self.config.teacher_flips and self.config.flip and has_mirror
-        return self.score(teacher, rows, flips=flips, progress=progress)
+        return self.score(teacher, rows, flips=self._teacher_flips, progress=progress)
+
+    @property
+    def _teacher_flips(self) -> bool:
+        return self.config.teacher_flips and self.config.flip and self.dataset.store.modality.has_mirror
 
     def labeled(self, epoch: int = 0) -> Labeled:
         """Return what a method may know in an epoch: the labeled set and the progress of training."""

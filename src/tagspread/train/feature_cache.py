@@ -49,12 +49,14 @@ class FeatureCache:
         folder: folder to read from and to write to; None if nothing is to be written.
         key: identifies network, image size, view and precision (:func:`cache_key`).
         others: further folders to read from, such as other runs.
+        waits: whether :meth:`writing` waits for other processes, which may compute the same features.
     """
 
-    def __init__(self, folder: Path | None, key: str, others: Iterable[Path] = ()) -> None:
+    def __init__(self, folder: Path | None, key: str, others: Iterable[Path] = (), *, waits: bool = True) -> None:
         name = f"features-{key}"
         self.folder = None if folder is None else folder / name
         self._sources = [*([] if self.folder is None else [self.folder]), *(other / name for other in others)]
+        self._waits = waits
         self._shards: dict[Path, PixelDigests] = {}
 
     @property
@@ -112,8 +114,9 @@ class FeatureCache:
         with contextlib.ExitStack() as held:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                held.enter_context(hold_lock(self.folder / LOCK, doing="is having features computed"))
-                remove_stale(self.folder)
+                if self._waits:
+                    held.enter_context(hold_lock(self.folder / LOCK, doing="is having features computed"))
+                    remove_stale(self.folder)
             except OSError as error:
                 raise TagspreadError(
                     f"features cannot be cached in {self.folder} ({error.strerror}); {REMEDY.words}.", **REMEDY.options

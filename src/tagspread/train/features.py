@@ -24,6 +24,7 @@ from tagspread.train.dataset import Dataset
 from tagspread.train.experiment import Experiment
 from tagspread.train.feature_cache import FeatureCache, PixelDigests, cache_key, pixel_digests, remove_outdated
 from tagspread.train.scoring import resolve_precision, score
+from tagspread.train.sharded_store import ShardedStore
 from tagspread.vision.backbones import TagNet
 from tagspread.vision.dual_relation import DualRelation
 
@@ -128,6 +129,8 @@ class FeatureExtractor:
         """
         precision, store = resolve_precision(self.device, self.precision), dataset.store
         uses_cache = self.folder is not None or bool(self.others)
+        if isinstance(store, ShardedStore):
+            return [self._extract_shared(store, view, precision, uses_cache) for view in views]
         all_rows = np.unique(np.concatenate([view.rows for view in views]))
         digests = pixel_digests(store, all_rows) if uses_cache else None
         features: list[Tensor] = []
@@ -147,6 +150,24 @@ class FeatureExtractor:
         if self.folder is not None:
             remove_outdated(self.folder, folders)
         return features
+
+    def _extract_shared(self, store: ShardedStore, view: View, precision: str, uses_cache: bool) -> Tensor:
+        """Return the features of a view, which each process computes for its images; only the first process gets them.
+
+        The processes do not wait for each other to write the cache, because they compute different images.
+        """
+        cache = None
+        if uses_cache:
+            key = cache_key(self.network, store.shape, mirror=view.mirror, precision=precision)
+            cache = FeatureCache(self.folder, key, self.others, waits=False)
+
+        def compute(local: Store, rows: np.ndarray) -> Tensor:
+            return embed(
+                self.network, local, rows, self.device, batch=self.batch, precision=precision, mirror=view.mirror,
+                cache=cache, progress=self._count(),
+            )  # fmt: skip
+
+        return store.gathered(view.rows, compute, first_only=True).to(self.device)
 
     def _count(self) -> Progress:
         """Return a callback that counts the images that pass through the network, and reports them."""
@@ -178,7 +199,8 @@ class FeatureExtractor:
         views = [View(rows), View(train, mirror=True)] if mirror else [View(rows)]
         plain, *mirrored = self.extract(dataset, *views)
         index = torch.from_numpy(np.searchsorted(rows, train)).to(self.device)
-        return _with_features(dataset, rows, plain), torch.stack([plain[index], *mirrored])
+        shown = plain[index] if len(plain) else plain
+        return _with_features(dataset, rows, plain), torch.stack([shown, *mirrored])
 
 
 def on_features(
@@ -242,8 +264,11 @@ def _rows_in_use(dataset: Dataset) -> np.ndarray:
 
 def _with_features(dataset: Dataset, rows: np.ndarray, features: Tensor) -> Dataset:
     """Return the dataset with features of some rows in place of images, and the fingerprint of the original one."""
-    if len(rows) < len(dataset.store):
+    identity = dataset.fingerprint()
+    if isinstance(dataset.store, ShardedStore) and not dataset.store.processes.is_first:
+        features = features.new_zeros(len(dataset.store), 1)  # the first process trains alone
+    elif len(rows) < len(dataset.store):
         whole = features.new_zeros(len(dataset.store), features.shape[1])
         whole[torch.from_numpy(rows).to(features.device)] = features
         features = whole
-    return replace(dataset, store=TensorStore(features, features.device), identity=dataset.fingerprint())
+    return replace(dataset, store=TensorStore(features, features.device), identity=identity)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from tagspread.aliases import JsonObject
 from tagspread.core.bootstrap import count_rare_classes
@@ -57,6 +57,8 @@ KEPT_BETTER = (
     "the model that was trained on the unlabeled images"
 )
 KEPT_ON_TEST = "the better of two models was chosen on the test images: the test mAP is optimistic"
+
+_NO_ROWS: np.ndarray | None = None  # the first process shares its own
 
 Logits = Callable[[np.ndarray], Tensor]
 
@@ -224,7 +226,7 @@ def _select(experiment: Experiment, training: Training, folder: RunFolder) -> Se
         folder.write_model(file, full_state(network, model))
     elif history.stages and network_after(_last_stage(training), training.experiment.config) == "raw":
         name, file, model = "raw", "model.safetensors", student.network
-    return SelectedModel(name, folder.path / file, partial(training.experiment.score, model))
+    return SelectedModel(name, folder.path / file, partial(score_with_all, training.experiment, model))
 
 
 def _used_unlabeled(training: Training) -> bool:
@@ -267,7 +269,27 @@ def _labeled_only(training: Training, folder: RunFolder) -> tuple[SelectedModel 
         network.load_state_dict({name: tensors[name] for name in network.state_dict()})
     except (OSError, SafetensorError, KeyError, RuntimeError):
         return None, DAMAGED_MODEL
-    return SelectedModel("labeled_only", file, partial(training.experiment.score, network)), ""
+    return SelectedModel("labeled_only", file, partial(score_with_all, training.experiment, network)), ""
+
+
+def score_with_all(experiment: Experiment, network: nn.Module, rows: np.ndarray) -> Tensor:
+    """Compute a network's logits of some rows in the first process, while the others are in :func:`answer_first`."""
+    processes = experiment.processes
+    processes.share(rows)
+    processes.broadcast(list(network.state_dict().values()))
+    return experiment.score(network, rows)
+
+
+def answer_first(experiment: Experiment, network: nn.Module) -> None:
+    """Score the rows that the first process asks for, with its networks, until it calls :func:`release_others`."""
+    while (rows := experiment.processes.share(_NO_ROWS)) is not None:
+        experiment.processes.broadcast(list(network.state_dict().values()))
+        experiment.score(network, rows)
+
+
+def release_others(experiment: Experiment) -> None:
+    """End :func:`answer_first` in the other processes."""
+    experiment.processes.share(None)
 
 
 def _measure(scores: torch.Tensor, truth: torch.Tensor) -> dict[str, Any]:

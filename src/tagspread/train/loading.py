@@ -6,6 +6,7 @@ A dataset is converted to a split when its run starts, and back when the run is 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from tagspread.core.arrays import as_labels
 from tagspread.data.images.decode import Broken
 from tagspread.data.images.find import list_folder
 from tagspread.data.images.paths import real_path
-from tagspread.data.images.store import Store, TensorStore, open_store
+from tagspread.data.images.store import Store, TensorStore
 from tagspread.data.split import hold_out
 from tagspread.data.tables.label_table import LabelTable, foreign_in_words
 from tagspread.data.tables.read import read_table
@@ -40,7 +41,9 @@ from tagspread.run.split import (
     read_split,
 )
 from tagspread.train.dataset import Dataset
+from tagspread.train.distributed import Processes
 from tagspread.train.plan import Counts, PlanFor
+from tagspread.train.sharded_store import ShardedStore, open_shared_store, part_of, share_store
 
 TRAIN, TEST = 0, 1
 _DIGESTS: WeakKeyDictionary[Store, Digests] = WeakKeyDictionary()  # many runs of a benchmark share one store
@@ -55,6 +58,7 @@ def dataset_from_folder(
     device: torch.device,
     cache: Path | None,
     watcher: Watcher,
+    processes: Processes,
     table_options: dict[str, Any],
     amend: Callable[[LabelTable, Sequence[Path]], LabelTable] | None = None,
     planner: PlanFor | None = None,
@@ -69,6 +73,7 @@ def dataset_from_folder(
         device: device to return batches on.
         cache: folder for decoded images.
         watcher: shows the progress.
+        processes: the processes that train together; each holds a part of the images.
         table_options: options for reading the tables.
         amend: changes the training labels, given the table and the test images; such as adding reviewers' answers.
         planner: chooses the image size and the number of unlabeled images before any image is decoded.
@@ -105,7 +110,8 @@ def dataset_from_folder(
     if planner is not None:
         size, rows = _follow_plan(planner, y, part, files, watcher)
         files, y, part = [files[row] for row in rows], y[rows], part[rows]
-    store, broken = open_store(files, size, device, cache=cache, progress=watcher.begin("decoding"))
+    _check_same_files(processes, files, y, folder)
+    store, broken = open_shared_store(files, size, device, processes, cache=cache, progress=watcher.begin("decoding"))
     if len({b.index for b in broken if b.index < len(train)}) == len(train):
         raise TagspreadError(
             f"none of the {len(train):,} images that {labels} names can be read (the first is {broken[0].path}: "
@@ -125,6 +131,7 @@ def dataset_from_arrays(
     device: torch.device,
     cache: Path | None,
     watcher: Watcher,
+    processes: Processes,
     planner: PlanFor | None = None,
 ) -> Dataset:
     """Load a dataset from image files or an array, and a label matrix; rows that are all -1 are the unlabeled set."""
@@ -167,7 +174,9 @@ def dataset_from_arrays(
         if planner is not None:
             _, rows = _follow_plan(planner, y, part, (), watcher, pixels.shape[-1])
             pixels, y, part = pixels[rows], y[rows], part[rows]
-        return _make_dataset(TensorStore(pixels, device), y, names, part, (), [], watcher)
+        _check_same_files(processes, (), y)
+        store: Store = TensorStore(pixels[part_of(processes)], device)
+        return _make_dataset(share_store(store, len(pixels), processes), y, names, part, (), [], watcher)
     if not all(isinstance(path, str | Path) for path in images):
         raise TagspreadError("images is neither a folder nor a list of files nor an array; give one of them.")
     paths = [Path(path).absolute() for path in (*images, *(() if test_images is None else test_images))]
@@ -175,7 +184,8 @@ def dataset_from_arrays(
     if planner is not None:
         size, rows = _follow_plan(planner, y, part, paths, watcher)
         paths, y, part = [paths[row] for row in rows], y[rows], part[rows]
-    store, broken = open_store(paths, size, device, cache=cache, progress=watcher.begin("decoding"))
+    _check_same_files(processes, paths, y)
+    store, broken = open_shared_store(paths, size, device, processes, cache=cache, progress=watcher.begin("decoding"))
     return _make_dataset(store, y, names, part, paths, broken, watcher)
 
 
@@ -320,11 +330,34 @@ def split_of(dataset: Dataset) -> Split:
 
 def _digests(dataset: Dataset) -> Digests:
     """Return the digest of each image; computed once per store."""
-    digests = _DIGESTS.get(dataset.store)
+    store, files = dataset.store, dataset.files
+    digests = _DIGESTS.get(store)
     if digests is None:
-        digests = digest_files(dataset.files) if len(dataset.files) else digest_items(dataset.store)
-        _DIGESTS[dataset.store] = digests
+        if isinstance(store, ShardedStore):
+            own = digest_files(files[part_of(store.processes)]) if len(files) else digest_items(store.local)
+            digests = _in_order(store, own)
+        else:
+            digests = digest_files(files) if len(files) else digest_items(store)
+        _DIGESTS[store] = digests
     return digests
+
+
+def _in_order(store: ShardedStore, own: Digests) -> Digests:
+    """Return the digests of all images, of which each process has computed those of its own."""
+    width = own.dtype.itemsize
+    together = store.in_order(np.arange(len(store)), torch.from_numpy(own.view(np.uint8).reshape(-1, width).copy()))
+    digests: Digests = together.numpy().view(own.dtype).reshape(-1)
+    return digests
+
+
+def _check_same_files(processes: Processes, files: Sequence[Path], y: np.ndarray, root: Path | None = None) -> None:
+    """Raise unless all processes have found the same images and labels, so that their rows mean the same."""
+    if processes.size == 1:
+        return
+    names = "\0".join(str(file) if root is None else os.path.relpath(file, root) for file in files)
+    digest = hashlib.sha256(names.encode("utf-8", "surrogateescape") + np.ascontiguousarray(y).tobytes())
+    facts = f"{len(y):,} images, {int((y >= 0).any(1).sum()):,} of them labeled (digest {digest.hexdigest()[:8]})"
+    processes.check_same("images or labels", facts)
 
 
 def check_same_data(folder: RunFolder, dataset: Dataset) -> None:
@@ -339,7 +372,14 @@ def check_same_data(folder: RunFolder, dataset: Dataset) -> None:
 
 
 def recorded_dataset(
-    run: Path, images: str | Path | None, *, size: int, device: torch.device, cache: Path | None, watcher: Watcher
+    run: Path,
+    images: str | Path | None,
+    *,
+    size: int,
+    device: torch.device,
+    cache: Path | None,
+    watcher: Watcher,
+    processes: Processes,
 ) -> Dataset:
     """Load the data that a run was started on from its ``split.csv``, before anything was held out or set apart.
 
@@ -350,6 +390,7 @@ def recorded_dataset(
         device: device to return batches on.
         cache: folder for decoded images.
         watcher: shows the progress.
+        processes: the processes that train together; each holds a part of the images.
     """
     record = RunRecord.read(run)
     if not record.has_files:
@@ -364,7 +405,8 @@ def recorded_dataset(
             f"the folder of images, {root}, no longer exists; if it was moved, give the new one: @moved.", moved=moved
         )
     files = record.files(np.arange(len(split)), images)
-    store, broken = open_store(files, size, device, cache=cache, progress=watcher.begin("decoding"))
+    _check_same_files(processes, files, split.y, root)
+    store, broken = open_shared_store(files, size, device, processes, cache=cache, progress=watcher.begin("decoding"))
     if len(broken) == len(files):
         raise TagspreadError(
             f"none of the {len(files):,} images of {run} can be read (the first is {files[0]}: {broken[0].reason}); "

@@ -21,7 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tagspread.aliases import Progress
 from tagspread.core.metrics import mean_average_precision, multilabel_report
+from tagspread.core.sharded_ranking import Shard
 from tagspread.errors import TagspreadError
 from tagspread.methods.base import Labeled, Targets, check_targets
 from tagspread.progress import Watcher
@@ -29,6 +31,7 @@ from tagspread.train.batches import LABELED, UNLABELED, steps_per_chunk, stream,
 from tagspread.train.deadline import Deadline
 from tagspread.train.experiment import Stage
 from tagspread.train.interrupts import Interrupted, StopSignal
+from tagspread.train.sharded_store import ShardedStore
 from tagspread.train.training import Training
 from tagspread.vision.augment import Views
 from tagspread.wording import counted
@@ -56,13 +59,13 @@ def train_loop(
     Returns:
         Where training ended early; None if it did not.
     """
-    deadline = deadline or Deadline()
+    deadline, processes = deadline or Deadline(), training.experiment.processes
     student, pseudo_labels, history = training.student, training.pseudo_labels, training.history
 
     with StopSignal() as stop:
         labeling_seconds = 0.0
         while (stage := history.stage) is not None:
-            started = time.perf_counter()
+            started, sent = time.perf_counter(), processes.sent
             if deadline.is_near(labeling_seconds):
                 return _ended_early(training)
             if not student.in_stage:
@@ -77,13 +80,15 @@ def train_loop(
             for count in student_steps(training, stage, labeled):
                 images += count
                 watcher.epoch_step(history.epoch, *history.progress)
-                if stop.received:
+                if processes.any(stop.received):
                     check_losses([torch.as_tensor(history.loss_sum)], training)  # never save a broken state
+                    student.agree()
                     training.save()
                     raise Interrupted(str(training.file.parent.parent))
                 if is_over := deadline.is_near((time.perf_counter() - training_started) / images * count):
                     check_losses([torch.as_tensor(history.loss_sum)], training)
                     break
+            student.agree()
             rate = images / (time.perf_counter() - training_started)
 
             metrics = {"loss": float(history.loss_sum) / history.step}
@@ -92,6 +97,8 @@ def train_loop(
             if pseudo_labels.exist:
                 history.label_metrics["flips"] = history.count_flips(pseudo_labels.total_flips)
             metrics |= {"seconds": time.perf_counter() - started, "img_per_s": rate}
+            if processes.size > 1:
+                metrics["sent_bytes"] = processes.sent - sent
             history.end_epoch(stage, metrics, student.networks)
             if history.stage is not stage:
                 student.end_stage()
@@ -134,9 +141,7 @@ def label_unlabeled(training: Training, labeled: Labeled, watcher: Watcher | Non
         labeled = replace(labeled, scores=experiment.teacher_scores(teacher, dataset.labeled), apart=apart)
     method.new_epoch(labeled, state)
     if not (method.per_step and pseudo_labels.exist):
-        scores = experiment.teacher_scores(teacher, dataset.unlabeled, progress)
-        check_scores(scores, "teacher", training)
-        targets = check_targets(method, method.targets(scores, labeled, state), scores)
+        scores, targets = score_and_label(training, labeled, progress)
         pseudo_labels.relabel(slice(None), targets, scores)
     labels = pseudo_labels.targets.labels
     metrics: dict[str, float] = {"pseudo_positives": int((labels >= 0.5).sum()), "ignored": int((labels == -1).sum())}
@@ -145,6 +150,26 @@ def label_unlabeled(training: Training, labeled: Labeled, watcher: Watcher | Non
         report = multilabel_report((labels >= 0.5).to(torch.int8), truth)
         metrics |= {f"pseudo_{name}": value for name, value in report.items()}
     training.history.label_metrics = metrics
+
+
+def score_and_label(training: Training, labeled: Labeled, progress: Progress | None = None) -> tuple[Tensor, Targets]:
+    """Return the teacher's scores of the unlabeled set, and the targets that the method computes from them."""
+    experiment, method, state = training.experiment, training.experiment.method, training.pseudo_labels.method_state
+    teacher, rows, store = training.student.teacher, experiment.dataset.unlabeled, experiment.dataset.store
+    if isinstance(store, ShardedStore):
+        own_scores, own = experiment.own_teacher_scores(teacher, store, rows, progress), store.own(rows)
+        shard = Shard(torch.from_numpy(np.flatnonzero(own)), len(rows), experiment.processes.sum)
+        scores = store.in_order(rows, own_scores)
+        check_scores(scores, "teacher", training)
+        own_targets = method.targets_of_shard(own_scores, shard, labeled, state)
+        if own_targets is not None:
+            labels, weight, _ = own_targets
+            whole = Targets(store.in_order(rows, labels), None if weight is None else store.in_order(rows, weight))
+            return scores, check_targets(method, whole, scores)
+    else:
+        scores = experiment.teacher_scores(teacher, rows, progress)
+        check_scores(scores, "teacher", training)
+    return scores, check_targets(method, method.targets(scores, labeled, state), scores)
 
 
 def student_steps(training: Training, stage: Stage, labeled: Labeled) -> Iterator[int]:
@@ -160,26 +185,32 @@ def student_steps(training: Training, stage: Stage, labeled: Labeled) -> Iterato
     unlabeled_rows = dataset.unlabeled[unlabeled_places]
     rows = np.concatenate([labeled_rows, unlabeled_rows], axis=1)
     views = Views(config.seed, config.flip, config.cutout, config.operations)
-    batches = training_batches(student.network, dataset.store, views, rows, history.epoch, cutout=stage.cutout)
+    processes = experiment.processes  # each trains on its part of every batch: position i belongs to process i mod N
+    own, own_labeled = slice(processes.rank, None, processes.size), slice(processes.rank, n, processes.size)
+    own_unlabeled = slice((processes.rank - n) % processes.size, None, processes.size)
+    batches = training_batches(student.network, dataset.store, views, rows, history.epoch, cutout=stage.cutout, own=own)
     needs_scores = stage.uses_unlabeled and experiment.method.per_step
     fresh: Iterator[Tensor | None] = fresh_scores(training, unlabeled_rows) if needs_scores else repeat(None)
-    y = torch.from_numpy(dataset.y[labeled_rows]).to(device, torch.float32)
+    y = torch.from_numpy(dataset.y[labeled_rows[:, own_labeled]]).to(device, torch.float32)
     places = torch.from_numpy(unlabeled_places).to(device)
 
     losses: list[Tensor] = []
     for i, (images, scores) in enumerate(zip(batches, fresh, strict=False)):
         labels, weight = y[i], torch.ones_like(y[i])
         if stage.uses_unlabeled:
-            targets = step_targets(training, labeled, places[i], scores)
+            if scores is not None:
+                label_batch(training, labeled, places[i], scores)
+            targets = training.pseudo_labels.at(places[i, own_unlabeled])
             labels = torch.cat([labels, targets.labels.float()])
-            weight = torch.cat([weight, torch.ones_like(labels[n:]) if targets.weight is None else targets.weight])
-        loss = student.step(images, labels, weight, places[i])  # objective, optimizer, schedule, EMA
+            ones = torch.ones_like(labels[len(weight) :])
+            weight = torch.cat([weight, ones if targets.weight is None else targets.weight])
+        loss = student.step(images, labels, weight, places[i, own_unlabeled])  # objective, optimizer, schedule, EMA
         history.count_step(stage, loss)
         losses.append(loss)
         if len(losses) == STEPS_BETWEEN_CHECKS or i == steps - 1:
             check_losses(losses, training)
             losses.clear()
-        yield len(images)
+        yield stage.batch
 
 
 def fresh_scores(training: Training, rows: np.ndarray) -> Iterator[Tensor]:
@@ -198,15 +229,13 @@ def fresh_scores(training: Training, rows: np.ndarray) -> Iterator[Tensor]:
         yield scores
 
 
-def step_targets(training: Training, labeled: Labeled, places: Tensor, scores: Tensor | None) -> Targets:
-    """Return the targets of a batch's unlabeled rows, updated from fresh scores if the method labels per step."""
+def label_batch(training: Training, labeled: Labeled, places: Tensor, scores: Tensor) -> None:
+    """Update the targets of a batch's unlabeled rows from fresh scores, for methods that label per step."""
     pseudo_labels, method = training.pseudo_labels, training.experiment.method
-    if scores is not None:
-        targets = method.step_targets(scores, pseudo_labels.at(places), labeled, pseudo_labels.method_state)
-        if training.history.step == 0:  # once an epoch, because reading values waits for the device
-            check_targets(method, targets, scores)
-        pseudo_labels.relabel(places, targets, scores)
-    return pseudo_labels.at(places)
+    targets = method.step_targets(scores, pseudo_labels.at(places), labeled, pseudo_labels.method_state)
+    if training.history.step == 0:  # once an epoch, because reading values waits for the device
+        check_targets(method, targets, scores)
+    pseudo_labels.relabel(places, targets, scores)
 
 
 def evaluate(training: Training, watcher: Watcher | None = None) -> dict[str, float]:

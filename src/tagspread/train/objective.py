@@ -44,6 +44,7 @@ class Objective:
         loss_options: options of the loss function.
         reduction: ``"sum"`` or ``"mean_mean"``, see above.
         unlabeled_weight: weight of the unlabeled rows (lambda).
+        batch: number of labeled and unlabeled rows in a batch of which this process has a part only.
     """
 
     method: Method
@@ -52,6 +53,7 @@ class Objective:
     loss_options: dict[str, float] = field(default_factory=dict)
     reduction: str = "sum"
     unlabeled_weight: float = 1.0
+    batch: tuple[int, int] | None = None
 
     @classmethod
     def from_config(cls, config: TrainConfig, method: Method, state: State) -> Objective:
@@ -82,13 +84,14 @@ class Objective:
         """
         m = len(places)
         n = len(labels) - m
+        n_of_batch, m_of_batch = self.batch or (n, m)
         total = self.method.loss_labeled(logits[:n], labels[:n], weight[:n], self.entry_loss).sum()
         if self.reduction == "mean_mean":
-            total = total / n
+            total = total / n_of_batch
         if m:
             targets = Targets(labels[n:], weight[n:], places)
             unlabeled = self.unlabeled_weight * self.method.loss(logits[n:], targets, self.entry_loss, self.state).sum()
-            total = total + (unlabeled / m if self.reduction == "mean_mean" else unlabeled)
+            total = total + (unlabeled / m_of_batch if self.reduction == "mean_mean" else unlabeled)
         return total
 
     def entry_loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:

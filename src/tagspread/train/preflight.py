@@ -17,6 +17,7 @@ from tagspread.methods import METHODS, get_method
 from tagspread.methods.base import Labeled, Method, check_targets
 from tagspread.train.config import LOSSES, TrainConfig
 from tagspread.train.dataset import Dataset
+from tagspread.train.distributed import Processes
 from tagspread.train.experiment import Experiment, plan_stages, size_notes
 from tagspread.vision.backbones import Backbone, TagNet, add_head, build_backbone
 from tagspread.vision.heads import LinearHead
@@ -87,6 +88,7 @@ def prepare(
     *,
     backbone: SeededBackbone | None = None,
     resume: bool = False,
+    processes: Processes | None = None,
 ) -> Experiment:
     """Validate dataset, settings and method, and build the experiment.
 
@@ -96,7 +98,9 @@ def prepare(
         device: the device to train on.
         backbone: result of :func:`seeded_backbone` for these settings; built here if not given.
         resume: whether the weights of the network come from a checkpoint.
+        processes: the processes that train together; a single one if not given.
     """
+    processes = processes or Processes()
     method = get_method(config.method, **config.method_options)
     if config.selection == "held_out":
         dataset = dataset.hold_out(config.held_out, config.seed)
@@ -128,7 +132,12 @@ def prepare(
             "start is 'fitted_head', which fits a linear head, but the network has another head; use start 'warmup' "
             "with warmup_epochs."
         )
-    return Experiment(dataset, config, method, stages, device, network, random_state, tuple(notes))
+    if processes.size > 1 and stages and (reason := method.combines_rows(network)) is not None:
+        raise TagspreadError(
+            f"method {config.method!r} cannot be trained by {processes.size} processes: {reason}. Train in one "
+            "process, or use another method."
+        )
+    return Experiment(dataset, config, method, stages, device, network, random_state, tuple(notes), processes)
 
 
 def resolve_mode(config: TrainConfig, unlabeled: int, method: Method, device: torch.device) -> TrainConfig:

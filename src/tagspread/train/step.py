@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
+from tagspread.train.distributed import Processes
 from tagspread.train.scoring import autocast
 
 LossOf = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -31,6 +32,7 @@ class Step:
         touched: tensors that the loss may change in place.
         images_at_once: number of images in one forward and backward pass; all of the batch if not given. Fewer images
             give the same gradients only if the loss is a sum over rows, and no layer combines rows.
+        processes: processes that compute parts of each batch; their gradients and losses are added up.
     """
 
     def __init__(
@@ -43,28 +45,56 @@ class Step:
         graphs: bool = False,
         touched: Iterable[Tensor] = (),
         images_at_once: int | None = None,
+        processes: Processes | None = None,
     ) -> None:
         self.student, self.optimizer, self.loss_of, self.precision = student, optimizer, loss_of, precision
         self.graphs, self.optimizers = graphs, [optimizer]
         self._touched, self._images_at_once = list(touched), images_at_once
+        self._processes = processes if processes is not None and processes.size > 1 else None
+        self._trained: list[nn.Parameter] | None = None  # the parameters that have gradients in any process
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, images: Tensor, labels: Tensor, weight: Tensor, places: Tensor) -> Tensor:
         """Train on one batch; return its loss."""
         batch = (images, labels, weight, places)
-        if self.graphs and self._graph is None:
-            with torch.cuda.device(images.device):  # streams are created on the current device
-                self.graphs = self._capture(*batch)
-        if self._graph is not None:
-            for static_input, value in zip(self._inputs, batch, strict=True):
-                static_input.copy_(value, non_blocking=True)
-            self._graph.replay()
-            loss = self._loss.clone()
-        else:
+        if len(images):
+            loss = self._gradients(batch)
+        else:  # of a small batch, this process has no images
             self.optimizer.zero_grad()
-            loss = torch.stack([self._forward_backward(*part) for part in self._parts(*batch)]).sum()
+            loss = torch.zeros((), device=images.device)
+        if self._processes is not None:
+            loss = self._add_up(loss, self._processes)
         self.optimizer.step()
         return loss
+
+    def _gradients(self, batch: tuple[Tensor, Tensor, Tensor, Tensor]) -> Tensor:
+        """Compute the gradients of a batch; return its loss."""
+        if self.graphs and self._graph is None:
+            with torch.cuda.device(batch[0].device):  # streams are created on the current device
+                self.graphs = self._capture(*batch)
+        if self._graph is None:
+            self.optimizer.zero_grad()
+            return torch.stack([self._forward_backward(*part) for part in self._parts(*batch)]).sum()
+        for static_input, value in zip(self._inputs, batch, strict=True):
+            static_input.copy_(value, non_blocking=True)
+        self._graph.replay()
+        return self._loss.clone()
+
+    def _add_up(self, loss: Tensor, processes: Processes) -> Tensor:
+        """Add up the gradients of all processes, in one exchange together with the loss, which is returned."""
+        if self._trained is None:
+            parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+            users = processes.sum(torch.tensor([int(parameter.grad is not None) for parameter in parameters]))
+            self._trained = [parameter for parameter, count in zip(parameters, users.tolist(), strict=True) if count]
+        for parameter in self._trained:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [parameter.grad for parameter in self._trained if parameter.grad is not None]
+        whole = processes.sum(torch.cat([*(gradient.flatten() for gradient in gradients), loss.float().view(1)]))
+        *parts, total = torch.split(whole, [*(gradient.numel() for gradient in gradients), 1])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view(gradient.shape))
+        return total.view(())
 
     def _parts(
         self, images: Tensor, labels: Tensor, weight: Tensor, places: Tensor

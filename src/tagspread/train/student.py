@@ -14,6 +14,7 @@ The optimizer is AdamW with separate rates for backbone and head, and one learni
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -104,6 +105,13 @@ def train_mode(network: nn.Module, batch_norm: str) -> None:
                 module.eval()
 
 
+def synchronize_statistics(network: nn.Module) -> None:
+    """Make batch norm use the statistics of the whole batch, of which each process has a part; on GPUs only."""
+    from timm.layers.norm_act import convert_sync_batchnorm
+
+    convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
+
+
 class Student:
     """The network that is trained, with its teacher and optimizer.
 
@@ -117,7 +125,10 @@ class Student:
 
     def __init__(self, experiment: Experiment, objective: Objective) -> None:
         self._config, self._device, self.objective = experiment.config, experiment.device, objective
+        self._processes = experiment.processes
         self.network = experiment.network.to(experiment.device)
+        if self._processes.size > 1 and self._combines_rows and self._device.type == "cuda":
+            synchronize_statistics(self.network)
         self._modality = experiment.dataset.store.modality
         self.ema = EMA(self.network, self._config.ema_decay, self._config.ema_warmup)
         self.in_stage = False
@@ -168,25 +179,49 @@ class Student:
         if (own := method.own_step(self.network, state)) is not None:
             self._step = own
             return
+        several = self._processes.size > 1
+        exchanges = several and self._combines_rows  # within the forward pass
+        batch = (stage.batch_labeled, stage.batch_unlabeled)
         optimizer = make_optimizer(self.network, self._config)
         self.schedules = [make_schedule(optimizer, stage.schedule_epochs * stage.steps)]
         self._step = Step(
             self.network,
             optimizer,
-            self.objective,
+            replace(self.objective, batch=batch) if several else self.objective,
             precision=self._config.precision,
-            graphs=self._config.graphs == "auto" and self._device.type == "cuda",
+            graphs=self._config.graphs == "auto" and self._device.type == "cuda" and not exchanges,
             touched=state.values(),
             images_at_once=self._images_at_once,
+            processes=self._processes,
+        )
+
+    def agree(self) -> None:
+        """Make the networks of all processes equal, before they score the unlabeled set and are saved.
+
+        Their weights are equal already, unless the processors differ. Batch-norm statistics are averaged: on CPUs, each
+        process computes them from its part of the batches.
+        """
+        if self._processes.size == 1:
+            return
+        for network in (self.network, self.teacher):
+            statistics = [buffer for buffer in network.buffers() if buffer.is_floating_point()]
+            for buffer in statistics if self._combines_rows else []:
+                buffer.copy_(self._processes.sum(buffer.clone()) / self._processes.size)
+            self._processes.broadcast(list(network.state_dict().values()))
+
+    @property
+    def _combines_rows(self) -> bool:
+        """Whether a layer combines the rows of a batch, such as batch norm with the statistics of the batch."""
+        return self._config.batch_norm != "frozen" and any(
+            isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.network.modules()
         )
 
     @property
     def _images_at_once(self) -> int | None:
         """Number of images in one pass of a training step; None for the whole batch."""
-        combines_rows = self._config.batch_norm != "frozen" and any(
-            isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.network.modules()
-        )
-        if self._device.type != "cpu" or combines_rows or not self.objective.is_sum_over_rows or self.network.parts > 1:
+        if self._device.type != "cpu" or self._combines_rows:
+            return None
+        if not self.objective.is_sum_over_rows or self.network.parts > 1:
             return None
         return self._modality.suitable_batch(self._device)
 

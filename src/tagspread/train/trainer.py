@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -26,10 +26,11 @@ from tagspread.run.split import has_split, write_split
 from tagspread.train.config import TrainConfig, has_default_options
 from tagspread.train.dataset import Dataset
 from tagspread.train.deadline import Deadline
+from tagspread.train.distributed import Processes
 from tagspread.train.experiment import Experiment
 from tagspread.train.feature_cache import runs_beside
 from tagspread.train.features import FeatureExtractor, features_in_words, full_state, on_features
-from tagspread.train.finalize import LABELED_ONLY, Ending, finalize
+from tagspread.train.finalize import LABELED_ONLY, Ending, answer_first, finalize, release_others
 from tagspread.train.head import ROUNDS, HeadData, choose_settings, describe, fit_head, train_head
 from tagspread.train.interrupts import Interrupted
 from tagspread.train.loading import check_same_data, split_of
@@ -38,6 +39,7 @@ from tagspread.train.preflight import SeededBackbone, choose_device, prepare
 from tagspread.train.sample_check import sample_in_words
 from tagspread.train.training import Training
 
+_NO_RUN = cast("Run", None)  # in place of the run, which the first process shares
 ALREADY_FINISHED = "{} is already finished; nothing was changed."
 
 
@@ -111,6 +113,7 @@ def run_training(
     device: torch.device | None = None,
     watcher: Watcher | None = None,
     backbone: SeededBackbone | None = None,
+    processes: Processes | None = None,
 ) -> Run:
     """Train on a dataset with the given settings, and write the run into the folder ``out``.
 
@@ -122,19 +125,22 @@ def run_training(
         device: the device to train on; the GPU if there is one.
         watcher: shows the progress.
         backbone: the network without its head, if it was built already (:func:`seeded_backbone`).
+        processes: the processes that train together, each with a part of the dataset; a single one if not given.
     """
+    processes = processes or Processes()
     device, watcher, folder = device or choose_device(), watcher or Watcher(), RunFolder(out)
     options = options or RunOptions()
     if options.resume:
         folder.check_resumable()
-    if options.resume and folder.is_run and not folder.checkpoint.exists():
+    if processes.share(options.resume and folder.is_run and not folder.checkpoint.exists()):
         options = replace(options, resume=False, overwrite=True)  # stopped before the first checkpoint
     try:
-        experiment = prepare(dataset, config, device, backbone=backbone, resume=options.resume)
+        experiment = prepare(dataset, config, device, backbone=backbone, resume=options.resume, processes=processes)
         if options.tensorboard:
             _tensorboard_class()
         # a folder without a run to resume is refused below; locking it would leave files there
-        lock = folder.locked() if folder.is_run or not options.resume else nullcontext()
+        writes = processes.is_first and (folder.is_run or not options.resume)
+        lock = folder.locked() if writes else nullcontext()
         with lock, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             experiment.seed()  # within fork_rng, so that the caller's random state does not change
             return _run(experiment, folder, options, watcher)
@@ -149,58 +155,108 @@ def run_training(
 
 
 def _run(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher: Watcher) -> Run:
-    """Start or resume, train, and write the results."""
-    network, config = experiment.network, experiment.config
+    """Start or resume, train, and write the results. Of several processes, the first one writes."""
+    config, processes = experiment.config, experiment.processes
     watcher.begin("preparing")
-    if options.resume:
+    if processes.size > 1:
+        split_of(experiment.dataset)  # the processes compute the digests of the images together
+    run_config = None
+    if processes.is_first and options.resume:
         check_same_data(folder, experiment.dataset)
-    else:
-        folder.create(options.overwrite, bytes_needed=13 * _size_in_bytes(network))
-        data = options.about or DataSource()
-        run_config = RunConfig(__version__, config.to_dict(), data, options.keep or "last", options.plan)
-        run_config.write(folder)
-        write_split(folder, split_of(experiment.dataset))
-        for note in experiment.notes:
-            watcher.note(f"note: {note}")
+    elif processes.is_first:
+        run_config = _create(experiment, folder, options, watcher)
 
     # with a frozen network, the head alone is trained, on features
     others = runs_beside(folder.path)  # features that another run has computed are not computed again
     student_experiment, views = on_features(experiment, options.cache or folder.path, watcher, others)
     watcher.begin("preparing")
+    if config.mode == "head" and processes.size > 1:  # all have computed features, the first process fits the head
+        student_experiment = replace(student_experiment, processes=Processes())
+        if not processes.is_first:
+            return processes.share(_NO_RUN)
     training = Training(student_experiment, folder.checkpoint, watcher.stopwatch)
-    recorder = RunRecorder(folder, network, training, options.tensorboard)
+    recorder = RunRecorder(folder, experiment.network, training, options.tensorboard)
     if options.resume:
         training.resume()
-        if not has_split(folder.path):  # resume() has checked that the checkpoint is of the same data
-            write_split(folder, split_of(experiment.dataset))
-        if (finished := finished_run(folder.path)) is not None:
-            folder.forget_previous()
+        if (finished := _finished(experiment, training, folder)) is not None:
             watcher.note(ALREADY_FINISHED.format(folder.path))
-            return finished
-        keep = options.keep or RunConfig.read(folder.path).keep
+            return processes.share(finished)
     else:
-        keep = options.keep or "last"
-        if views is not None:
-            _note_sample(experiment, views, watcher)
-            train_head(training, views, watcher, labeled_only=recorder.labeled_only, deadline=options.deadline)
-            replace(run_config, settings=training.experiment.config.to_dict()).write(folder)
-        elif config.start == "fitted_head":
-            _fit_first_head(training, recorder, watcher, options, others)
-        else:
-            _note_sample(experiment, None, watcher)
-        if options.after is not None:
-            training.start_after(RunFolder(options.after).checkpoint)
-        folder.commit_start()
+        _first_head(experiment, training, views, recorder, options, watcher)
+        if run_config is not None:
+            if config.mode == "head":  # it has chosen settings
+                replace(run_config, settings=training.experiment.config.to_dict()).write(folder)
+            folder.commit_start()
         training.save()
 
     stopped_early = train_loop(training, watcher, recorder, options.deadline)
     if stopped_early is not None:
         watcher.note(f"note: {stopped_early}; the run ends with the present model")
+    if processes.is_first:
+        return processes.share(_finish(experiment, training, folder, options, stopped_early, watcher))
+    answer_first(training.experiment, training.student.network)
+    return processes.share(_NO_RUN)
+
+
+def _first_head(
+    experiment: Experiment,
+    training: Training,
+    views: Tensor | None,
+    recorder: RunRecorder,
+    options: RunOptions,
+    watcher: Watcher,
+) -> None:
+    """Set the head that training starts from, or that it consists of in mode ``head``."""
+    if views is not None:
+        _note_sample(experiment, views, watcher)
+        train_head(training, views, watcher, labeled_only=recorder.labeled_only, deadline=options.deadline)
+    elif experiment.config.start == "fitted_head":
+        _fit_first_head(training, recorder, watcher, options, runs_beside(training.file.parent.parent))
+    else:
+        _note_sample(experiment, None, watcher)
+    if options.after is not None:
+        training.start_after(RunFolder(options.after).checkpoint)
+
+
+def _finish(
+    experiment: Experiment,
+    training: Training,
+    folder: RunFolder,
+    options: RunOptions,
+    stopped_early: str | None,
+    watcher: Watcher,
+) -> Run:
+    """Write models and metrics, and return the run."""
+    keep = options.keep or (RunConfig.read(folder.path).keep if options.resume else "last")
     images = None if options.about is None else options.about.images
     ending = Ending(keep, images, stopped_early)
     metrics = finalize(experiment, training, folder, ending, watcher)
     folder.forget_previous()
+    release_others(training.experiment)
     return Run(folder.path, metrics, training.history.log)
+
+
+def _finished(experiment: Experiment, training: Training, folder: RunFolder) -> Run | None:
+    """Return the run to resume if it is finished; write its split if there is none, as of an earlier version."""
+    processes = training.experiment.processes
+    run = finished_run(folder.path) if processes.is_first else None
+    if processes.is_first and not has_split(folder.path):  # the checkpoint was found to be of the same data
+        write_split(folder, split_of(experiment.dataset))
+    if processes.is_first and run is not None:
+        folder.forget_previous()
+    return processes.share(run)
+
+
+def _create(experiment: Experiment, folder: RunFolder, options: RunOptions, watcher: Watcher) -> RunConfig:
+    """Create the run folder with settings and split; return the settings."""
+    folder.create(options.overwrite, bytes_needed=13 * _size_in_bytes(experiment.network))
+    data = options.about or DataSource()
+    run_config = RunConfig(__version__, experiment.config.to_dict(), data, options.keep or "last", options.plan)
+    run_config.write(folder)
+    write_split(folder, split_of(experiment.dataset))
+    for note in experiment.notes:
+        watcher.note(f"note: {note}")
+    return run_config
 
 
 class RunRecorder:
@@ -213,10 +269,14 @@ class RunRecorder:
 
     def labeled_only(self) -> None:
         """Save the student as the labeled-only model."""
+        if not self._training.experiment.processes.is_first:
+            return
         self._folder.write_model(LABELED_ONLY, full_state(self._network, self._training.student.network))
 
     def epoch(self) -> None:
         """Write the log; with TensorBoard, also the metrics of its last entry."""
+        if not self._training.experiment.processes.is_first:
+            return
         log = self._training.history.log
         self._folder.write_log(log)
         if self._tensorboard:
@@ -229,8 +289,8 @@ class RunRecorder:
 
 def _note_sample(experiment: Experiment, views: Tensor | None, watcher: Watcher) -> None:
     """Say whether the labeled images look like a random sample, for methods that use the unlabeled ones."""
-    if watcher.quiet or not experiment.method.uses_unlabeled:
-        return
+    if (watcher.quiet and experiment.processes.size == 1) or not experiment.method.uses_unlabeled:
+        return  # several processes read the images together, and all but one are quiet
     watcher.begin("testing the sample")
     if (words := sample_in_words(experiment.dataset, views)) is not None:
         watcher.note(f"note: {words}")
@@ -255,8 +315,23 @@ def _fit_first_head(
     rows = np.concatenate(parts)
     views = extractor.train_views(dataset, rows, mirror=config.flip)
     watcher.note(features_in_words(extractor, len(rows), began))
-    _note_sample(experiment, views, watcher)
-    began = time.perf_counter()
+    if experiment.processes.is_first:  # it alone has the features
+        _note_sample(experiment, views, watcher)
+        _fit_to_features(training, views, settings, recorder, watcher, options)
+    experiment.processes.broadcast(list(training.student.network.state_dict().values()))
+
+
+def _fit_to_features(
+    training: Training,
+    views: Tensor,
+    settings: Settings,
+    recorder: RunRecorder,
+    watcher: Watcher,
+    options: RunOptions,
+) -> None:
+    """Fit the head to features of the labeled and unlabeled rows."""
+    began, experiment = time.perf_counter(), training.experiment
+    config, dataset, method = experiment.config, experiment.dataset, experiment.method
     state = {name: value.to(experiment.device) for name, value in method.start(experiment.labeled()).items()}
     data, chosen = HeadData.of(dataset, views), ""
     if has_default_options(config):

@@ -156,9 +156,15 @@ class Training:
         self.student = Student(experiment, objective)
         self.history = History(experiment.stages, config.evaluate_every, config.selection)
         self._fingerprint = experiment.dataset.fingerprint()  # computed once, because it reads all images in memory
+        experiment.processes.check_same("data", self._fingerprint)
 
     def save(self) -> None:
-        """Write the checkpoint."""
+        """Write the checkpoint; of several processes, the first one does."""
+        if self.experiment.processes.is_first:
+            self._write()
+        self.experiment.processes.any(False)  # no process ends before the checkpoint is complete
+
+    def _write(self) -> None:
         config, device = self.experiment.config, self.experiment.device
         tensors = self.student.tensors() | self.pseudo_labels.tensors() | self.history.tensors()
         tensors["rng.cpu"] = torch.get_rng_state()
@@ -172,6 +178,8 @@ class Training:
             "history": self.history.facts(),
             "timings": self.stopwatch.seconds(),
         }
+        if job := self.experiment.processes.job:
+            facts["job"] = job
         save_checkpoint(self.file, tensors, facts)
 
     def resume(self) -> None:
