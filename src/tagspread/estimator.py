@@ -22,6 +22,7 @@ from tagspread.linear.labels import Labels, read_labels
 from tagspread.linear.options import check_count, make_head, make_methods, make_search_space
 from tagspread.linear.prepare import Scaling, check_magnitude, check_memory_map
 from tagspread.linear.rounds import Fitted, probe, spread
+from tagspread.linear.row_space import RowSpace
 from tagspread.linear.search import SearchResult, search_settings
 from tagspread.linear.stored import check_stored, spread_stored
 from tagspread.methods import Method, get_method
@@ -146,6 +147,9 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if is_stored:
             check_stored(self.method if isinstance(self.method, Method) else get_method(self.method), self.head)
         unlabeled_rows: Rows = (scaling.stored_rows if is_stored else scaling.rows)(pieces, device)
+        span = RowSpace.of(labeled_rows, unlabeled_rows) if head.convex else None
+        if span is not None:
+            labeled_rows, unlabeled_rows = span.reduce(labeled_rows), span.reduce(unlabeled_rows)
         y = torch.from_numpy(labels.y[labels.labeled]).to(device)
 
         methods = make_methods(self.method, self.priors, labels.names)
@@ -182,7 +186,7 @@ class TagSpreadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         self._label_type = labels.dtype
         self.classes_, self.class_counts_ = labels.classes, class_counts(labels.y[labels.labeled])
-        self.layers_ = scaling.undo(fitted.layers)
+        self.layers_ = scaling.undo(fitted.layers if span is None else span.expand(fitted.layers))
         if len(self.layers_) == 1:
             self.coef_, self.intercept_ = self.layers_[0]
         self.log_, self.n_iter_ = fitted.log, len(fitted.log)
