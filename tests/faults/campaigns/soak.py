@@ -79,10 +79,10 @@ CAMPAIGNS: tuple[type[Campaign], ...] = (
     Artifacts,
     Reviews,
     Options,
-    Estimator,
     Large,
     Resources,
     Signals,
+    Estimator,  # last: it starts threads of libraries, and forks that use the same libraries may then wait forever
 )
 
 
