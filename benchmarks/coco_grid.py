@@ -45,7 +45,8 @@ GRID = (
 def pack(coco: Path, parts: Path, size: int, test: int) -> None:
     """Write the parts; the first ones hold a random part of each split."""
     parts.mkdir(parents=True, exist_ok=True)
-    rng, entries, classes = np.random.default_rng(0), [], ()
+    rng, entries = np.random.default_rng(0), []
+    classes: tuple[str, ...] = ()
     for split, name in SPLITS.items():
         table = read_coco(coco / "annotations" / f"instances_{name}.json", coco / name)
         classes = table.classes

@@ -113,7 +113,7 @@ class Trial:
             by_class = by_class[~by_class.isnan()]
             if len(by_class) > 2:  # the spread over two classes says little
                 error = max(error, float(by_class.std()) / len(by_class) ** 0.5)
-        return float(gain.mean()) > errors * error
+        return bool(gain.mean() > errors * error)
 
 
 @dataclass(frozen=True)
