@@ -95,18 +95,16 @@ def test_a_run_that_lost_a_file_is_finished_anew_with_its_own_network(tmp_path, 
     assert again.metrics["test"]["mAP"] == done.metrics["test"]["mAP"]
 
 
-def test_when_the_mode_is_chosen(monkeypatch):
-    dataset, cpu, gpu = make_dataset(train=100, labeled=20), torch.device("cpu"), torch.device("cuda")
-    monkeypatch.setattr(preflight, "LARGE_UNLABELED", 80)
+def test_when_the_mode_is_chosen():
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
     auto = make_config(backbone="tf_efficientnet_lite0")
 
-    def mode(config=auto, device=cpu, method="cap", data=dataset):
-        return preflight.resolve_mode(config, len(data.unlabeled), get_method(method), device).mode
+    def mode(config=auto, device=cpu, method="cap"):
+        return preflight.resolve_mode(config, get_method(method), device).mode
 
     assert auto.mode == "auto"
     assert mode() == "head"
     assert mode(device=gpu) == "full"
-    assert mode(data=make_dataset(train=99, labeled=20)) == "full"
     assert mode(method="freematch") == "full"
     assert mode(replace(auto, weights="none")) == "full"
     assert mode(replace(auto, head="ml_decoder")) == "full"
@@ -160,14 +158,8 @@ def test_a_network_without_weights_is_noticed(tmp_path, monkeypatch):
     config = make_config(mode="head", backbone="small", image_size=24, flip=False)
     run_training(dataset, config, tmp_path / "run", watcher=Watcher(quiet=True))
     assert any("small begins with random weights" in text for text in said)
-    large = replace(dataset, unlabeled=np.arange(40, 120))
-    monkeypatch.setattr(preflight, "LARGE_UNLABELED", 10)
-    assert (
-        preflight.resolve_mode(
-            replace(config, mode="auto"), len(large.unlabeled), get_method("cap"), torch.device("cpu")
-        ).mode
-        == "full"
-    )
+    auto = replace(config, mode="auto")
+    assert preflight.resolve_mode(auto, get_method("cap"), torch.device("cpu")).mode == "full"
 
 
 def test_how_to_train_is_no_question_of_the_head(tmp_path):
@@ -179,7 +171,7 @@ def test_how_to_train_is_no_question_of_the_head(tmp_path):
 def test_the_log_says_when_each_round_ended(tmp_path, monkeypatch, silent):
     ticks = itertools.count()
     monkeypatch.setattr(head, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
-    config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False)
+    config = make_config(mode="head", backbone="small", weights="none", image_size=24, flip=False, unlabeled_weight=1.0)
     done = run_training(make_dataset(train=120, labeled=40), config, tmp_path / "run", watcher=silent)
     seconds = [line["seconds"] for line in done.log if line["stage"] == "head"]
     assert len(seconds) > 1

@@ -56,12 +56,12 @@ def test_wrong_requests_are_refused_before_anything_is_read(options, message, tm
         ts.train(tmp_path / "no folder", tmp_path / "no table", tmp_path / "run", **options)
 
 
-def test_the_ladder_goes_from_the_whole_network_to_a_small_head_and_changes_nothing_given():
+def test_the_ladder_goes_down_to_a_small_head_and_changes_nothing_given():
     rungs = [config for config, _ in ladder(LITE, COUNTS, CPU, "good")]
     seen = [(config.mode, config.image_size, config.search, config.flip) for config in rungs]
     assert seen == [
-        ("full", 288, "full", True), ("head", 288, "full", True), ("head", 288, "short", False),
-        ("head", 224, "short", False), ("head", 160, "short", False),
+        ("head", 288, "full", True), ("head", 288, "short", False), ("head", 224, "short", False),
+        ("head", 160, "short", False),
     ]  # fmt: skip
     seconds = [sum(estimate(config, COUNTS, RATES).values()) for config in rungs]
     assert seconds == sorted(seconds, reverse=True)
@@ -87,7 +87,7 @@ def test_qualities_differ_in_what_they_train():
     assert first("fast") == ("head", 224, 2000)
     assert first("fast", LITE | {"weights": "none"}) == ("full", 224, 2000)  # features of random weights mean little
     normal = make_config(**LITE)
-    assert resolve_mode(normal, 5000, get_method("cap"), CPU) == next(iter(ladder(LITE, large, CPU, "good")))[0]
+    assert resolve_mode(normal, get_method("cap"), CPU) == next(iter(ladder(LITE, large, CPU, "good")))[0]
 
 
 def test_the_estimate_is_the_work_divided_by_the_rates():
@@ -102,27 +102,26 @@ def test_the_estimate_is_the_work_divided_by_the_rates():
     assert training == pytest.approx(9 * ((2 * 500 + 2 * 200) / 40 + 500 * 64 / 56 / 10))
 
 
-def plan_with(monkeypatch, time, given=LITE, counts=COUNTS):
+def plan_with(monkeypatch, time, given=LITE, counts=COUNTS, quality="good"):
     monkeypatch.setattr(plan_module, "measure", lambda *arguments, **options: RATES)
     network = seeded_backbone(make_config("default", **SETTINGS, weights="none"))
-    plan_for = Planner(given, time).on(network, CPU)
+    plan_for = Planner(given, time, quality).on(network, CPU)
     assert plan_for is not None
     return plan_for(counts, (), None)
 
 
 def test_the_budget_decides_how_much_is_done(monkeypatch):
     modes = []
-    for time in (3600, 130, 60, 40, 20):
-        plan = plan_with(monkeypatch, time)
+    for time, quality in ((3600, "best"), (130, "best"), (130, "good"), (60, "good"), (40, "good"), (20, "good")):
+        plan = plan_with(monkeypatch, time, quality=quality)
         assert plan.total <= time
         modes.append((plan.config.mode, plan.config.search, plan.config.image_size, plan.unlabeled))
     assert modes[0] == ("full", "full", 288, 500)
-    assert modes[1] == ("head", "full", 288, 500)
-    assert modes[2] == ("head", "short", 288, 500)
-    assert modes[3] == ("head", "short", 224, 500)
-    assert modes[4][:2] == ("head", "short")
-    assert modes[4][2] == 160
-    assert 100 <= modes[4][3] < 500
+    assert modes[1] == modes[2] == ("head", "full", 288, 500)
+    assert modes[3] == ("head", "short", 288, 500)
+    assert modes[4] == ("head", "short", 224, 500)
+    assert modes[5][:3] == ("head", "short", 160)
+    assert 100 <= modes[5][3] < 500
     many = plan_with(monkeypatch, 600, LITE | {"image_size": 288}, COUNTS._replace(unlabeled=10**6))
     assert 100 <= many.unlabeled < 10**6
     assert many.total <= 600

@@ -117,8 +117,8 @@ def train(
         typer.Option(
             metavar="MODE",
             help="What to train: full (the whole network), head (a linear head on the frozen network; no GPU needed), "
-            "or auto (head if there is no GPU, the network is pretrained, and the unlabeled set has at least 2,000 "
-            "images; otherwise full). Options that head does not use, such as --epochs and --lr, change auto to full.",
+            "or auto (head if there is no GPU and the network is pretrained; otherwise full). Options that head "
+            "does not use, such as --epochs and --lr, change auto to full.",
             show_default="auto; preset paper: full",
             rich_help_panel=TRAINING,
         ),

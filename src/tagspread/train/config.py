@@ -59,7 +59,7 @@ class TrainConfig:
             (pixels in 0..1).
         batch_norm: ``"batch"`` uses and updates batch statistics; ``"frozen"`` keeps the initial statistics.
         mode: ``"full"`` trains the whole network, ``"head"`` a linear head on the frozen network. ``"auto"`` chooses
-            ``"head"`` if there is no GPU, the network is pretrained and the unlabeled set is large.
+            ``"head"`` if there is no GPU and the network is pretrained.
         start: ``"warmup"``, or ``"fitted_head"``: a linear head fitted by the method on features of the frozen network.
         warmup_epochs: epochs on the labeled images alone.
         epochs: epochs on labeled and unlabeled images, after the warm-up.

@@ -267,7 +267,7 @@ def _on_rung(rung: SettingValues, given: SettingValues, counts: Counts, device: 
     try:
         config = make_config(**{**given, **chosen})
         method = get_method(config.method, **config.method_options)
-        config = resolve_mode(config, counts.unlabeled, method, device)
+        config = resolve_mode(config, method, device)
         check_apply_to_mode(given, config.mode)
     except TagspreadError:
         return None

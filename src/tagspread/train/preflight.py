@@ -22,12 +22,11 @@ from tagspread.train.experiment import Experiment, plan_stages, size_notes
 from tagspread.vision.backbones import Backbone, TagNet, add_head, build_backbone
 from tagspread.vision.heads import LinearHead
 
-LARGE_UNLABELED = 2000  # images; on a CPU, training the whole network takes hours from this size on
 MAX_REHEARSED_SCORES = 10**7
 ARGUMENTS_OF_LOSSES = ("logits", "targets", "weight", "reduction")  # arguments that are not options of the user
 NO_GPU = (
-    "there is no GPU and the unlabeled set has {:,} images, so the network stays frozen and a linear head is fitted on "
-    "its features; --mode full trains the whole network."
+    "there is no GPU, so the network stays frozen and a linear head is fitted on its features; --mode full trains the "
+    "whole network, which takes much longer."
 )
 UNTRAINED = (
     "{} begins with random weights, and mode 'head' does not train them, so its features mean little. Use a pretrained "
@@ -108,13 +107,13 @@ def prepare(
         dataset = dataset.set_apart(method.share_apart, config.seed)
     if config.selection == "test_best" and not len(dataset.test):
         raise TagspreadError("selection is 'test_best' but there is no test set; give one, or use selection 'last'.")
-    requested_mode, config = config.mode, resolve_mode(config, len(dataset.unlabeled), method, device)
+    requested_mode, config = config.mode, resolve_mode(config, method, device)
     notes = dataset.check_trainable(method.uses_unlabeled) + size_notes(dataset, config)
     stages = plan_stages(dataset, config, method)
     _rehearse(method, dataset)
     check_loss(method.labeled_loss or config.loss, config.loss_options)
     if requested_mode == "auto" and config.mode == "head":
-        notes.append(NO_GPU.format(len(dataset.unlabeled)))
+        notes.append(NO_GPU)
     if config.mode == "head" and is_untrained(config):
         notes.append(UNTRAINED.format(config.backbone))
 
@@ -140,19 +139,18 @@ def prepare(
     return Experiment(dataset, config, method, stages, device, network, random_state, tuple(notes), processes)
 
 
-def resolve_mode(config: TrainConfig, unlabeled: int, method: Method, device: torch.device) -> TrainConfig:
-    """Return the configuration with mode ``"auto"`` resolved: ``"head"`` if full training would take hours.
+def resolve_mode(config: TrainConfig, method: Method, device: torch.device) -> TrainConfig:
+    """Return the configuration with mode ``"auto"`` resolved: ``"head"`` if there is no GPU and a head can be fitted.
 
     Args:
         config: the settings.
-        unlabeled: number of unlabeled images.
         method: the method of the run.
         device: the device of the run.
     """
     mode = config.mode
     if mode == "auto":
-        slow = device.type == "cpu" and unlabeled >= LARGE_UNLABELED
-        mode = "head" if slow and not is_untrained(config) and _is_possible_on_features(config, method) else "full"
+        no_gpu = device.type == "cpu"
+        mode = "head" if no_gpu and not is_untrained(config) and _is_possible_on_features(config, method) else "full"
     if mode == "full":
         return replace(config, mode=mode)
     if config.head != "linear":
