@@ -130,6 +130,7 @@ class SeveralProcesses(Processes):
         except (RuntimeError, ValueError) as error:
             raise _cannot_join(self.rank, self.size, address, port, error) from None
         self._watch = Watch(store, self.rank, self.size)
+        self._watch.places = self.collect(f"{socket.gethostname()}, PID {os.getpid()}")
         atexit.register(self._part)
         self.job = self.share(self.job)
 
@@ -250,7 +251,7 @@ class Watch:
         self._signs = [(0, now)] * size  # the last sign of life of each process, and when it was new
         self._contact = now  # when the store last answered
         self._stopped, self._is_told, self._lock = threading.Event(), False, threading.Lock()
-        store.set(f"host/{rank}", f"{socket.gethostname()}, PID {os.getpid()}")
+        self.places = ["another host"] * size  # of the processes, for messages
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._exchange_signs, self._judge)]
         for thread in self._threads:
             thread.start()
@@ -278,14 +279,15 @@ class Watch:
 
     def explain(self) -> NoReturn:
         """Raise what a broken connection means: another process was lost, or has announced its failure."""
-        deadline = time.monotonic() + 3 * BEAT
+        deadline, is_speaker = time.monotonic() + 3 * BEAT, self._is_first_to("lose")
         with suppress(RuntimeError, KeyboardInterrupt):  # torchrun interrupts this process meanwhile
             while time.monotonic() < deadline:
                 if self._is_told or (self._rank and self._store.check(["failure"])):
                     raise Silent
                 time.sleep(BEAT / 10)
         now = time.monotonic()
-        self._raise_lost([rank for rank, (_, new) in enumerate(self._signs) if now - new > 2 * BEAT], "has ended")
+        lost = [rank for rank, (_, new) in enumerate(self._signs) if now - new > 2 * BEAT]
+        self._raise_lost(lost, "has ended", is_speaker)
 
     def _claim(self) -> None:
         """Reserve the message of this process; raise if there was one already."""
@@ -309,7 +311,7 @@ class Watch:
                     notice = json.loads(store.get("failure"))
                     with suppress(Silent):
                         self._claim()
-                        where = store.get(f"host/{notice['rank']}").decode()
+                        where = self.places[notice["rank"]]
                         self._print_and_end(f"{notice['message']} (process {notice['rank']} on {where})", GRACE)
                     store.set("told", "")
                     return
@@ -322,24 +324,29 @@ class Watch:
             lost = [rank for rank, (_, new) in enumerate(self._signs) if now - new > SILENCE]
             if lost or now - self._contact > SILENCE:
                 try:
-                    self._raise_lost(lost, f"has not answered for {SILENCE:.0f} seconds")
+                    # without contact, no other process can be asked, and each host says so
+                    is_speaker = now - self._contact > SILENCE or self._is_first_to("lose")
+                    self._raise_lost(lost, f"has not answered for {SILENCE:.0f} seconds", is_speaker)
                 except Lost as error:
                     self._print_and_end(error.on_command_line, 0.0)
                 except Silent:
                     self._print_and_end("", GRACE)
                 return
 
-    def _raise_lost(self, ranks: list[int], what: str) -> NoReturn:
+    def _is_first_to(self, do: str) -> bool:
+        """Return whether no other process has asked the same before; also if there is no store to ask."""
+        with suppress(RuntimeError):
+            return bool(self._store.add(do, 1) == 1)
+        return True
+
+    def _raise_lost(self, ranks: list[int], what: str, is_speaker: bool) -> NoReturn:
         """Raise the error to print in one of the remaining processes, and :class:`Silent` in all others."""
         self._claim()
-        lost = "the host of process 0" if self._rank else "a host"
-        if time.monotonic() - self._contact < SILENCE:  # else no other process can be asked, and each host says so
-            lost = "another process"
-            with suppress(RuntimeError):
-                if self._store.add("lost", 1) > 1:
-                    raise Silent
-                if ranks:
-                    lost = f"process {ranks[0]} on {self._store.get(f'host/{ranks[0]}').decode()}"
+        if not is_speaker:
+            raise Silent
+        lost = f"process {ranks[0]} on {self.places[ranks[0]]}" if ranks else "another process"
+        if time.monotonic() - self._contact > SILENCE:
+            lost = "the host of process 0" if self._rank else lost
         raise Lost(f"{lost} {what}, so training ends. {RESUME}")
 
     def _print_and_end(self, message: str, grace: float) -> None:
