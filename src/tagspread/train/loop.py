@@ -24,7 +24,6 @@ from torch import Tensor
 from tagspread.aliases import Progress
 from tagspread.core.metrics import mean_average_precision, multilabel_report
 from tagspread.core.sharded_ranking import Shard
-from tagspread.errors import TagspreadError
 from tagspread.methods.base import Labeled, Targets, check_targets
 from tagspread.progress import Watcher
 from tagspread.train.batches import LABELED, UNLABELED, steps_per_chunk, stream, training_batches
@@ -34,7 +33,6 @@ from tagspread.train.interrupts import Interrupted, StopSignal
 from tagspread.train.sharded_store import ShardedStore
 from tagspread.train.training import Training
 from tagspread.vision.augment import Views
-from tagspread.wording import counted
 
 STEPS_BETWEEN_CHECKS = 32  # reading a loss waits for the device
 
@@ -67,7 +65,7 @@ def train_loop(
         while (stage := history.stage) is not None:
             started, sent = time.perf_counter(), processes.sent
             if deadline.is_near(labeling_seconds):
-                return _ended_early(training)
+                return training.end_early()
             if not student.in_stage:
                 begin_stage(training, stage, recorder)
 
@@ -81,12 +79,12 @@ def train_loop(
                 images += count
                 watcher.epoch_step(history.epoch, *history.progress)
                 if processes.any(stop.received):
-                    check_losses([torch.as_tensor(history.loss_sum)], training)  # never save a broken state
+                    training.check_losses([torch.as_tensor(history.loss_sum)])  # never save a broken state
                     student.agree()
                     training.save()
                     raise Interrupted(str(training.file.parent.parent))
                 if is_over := deadline.is_near((time.perf_counter() - training_started) / images * count):
-                    check_losses([torch.as_tensor(history.loss_sum)], training)
+                    training.check_losses([torch.as_tensor(history.loss_sum)])
                     break
             student.agree()
             rate = images / (time.perf_counter() - training_started)
@@ -106,7 +104,7 @@ def train_loop(
             recorder.epoch()
             watcher.epoch(history.log[-1])
             if is_over and history.stage is not None:
-                return _ended_early(training)
+                return training.end_early()
     return None
 
 
@@ -120,15 +118,6 @@ def begin_stage(training: Training, stage: Stage, recorder: Recorder) -> None:
             recorder.labeled_only()
         training.experiment.method.begin_unlabeled(student.network)
     student.begin_stage(stage)
-
-
-def _ended_early(training: Training) -> str:
-    """Leave the student and the teacher in a state to predict with; return where training ended."""
-    history = training.history
-    if not history.log:
-        training.student.ema.restart()  # the teacher has no head yet
-    epochs = sum(stage.epochs for stage in history.stages)
-    return f"the time budget was spent after {history.epoch} of {counted(epochs, 'epoch')}"
 
 
 def label_unlabeled(training: Training, labeled: Labeled, watcher: Watcher | None = None) -> None:
@@ -160,7 +149,7 @@ def score_and_label(training: Training, labeled: Labeled, progress: Progress | N
         own_scores, own = experiment.own_teacher_scores(teacher, store, rows, progress), store.own(rows)
         shard = Shard(torch.from_numpy(np.flatnonzero(own)), len(rows), experiment.processes.sum)
         scores = store.in_order(rows, own_scores)
-        check_scores(scores, "teacher", training)
+        training.check_scores(scores, "teacher")
         own_targets = method.targets_of_shard(own_scores, shard, labeled, state)
         if own_targets is not None:
             labels, weight, _ = own_targets
@@ -168,7 +157,7 @@ def score_and_label(training: Training, labeled: Labeled, progress: Progress | N
             return scores, check_targets(method, whole, scores)
     else:
         scores = experiment.teacher_scores(teacher, rows, progress)
-        check_scores(scores, "teacher", training)
+        training.check_scores(scores, "teacher")
     return scores, check_targets(method, method.targets(scores, labeled, state), scores)
 
 
@@ -208,7 +197,7 @@ def student_steps(training: Training, stage: Stage, labeled: Labeled) -> Iterato
         history.count_step(stage, loss)
         losses.append(loss)
         if len(losses) == STEPS_BETWEEN_CHECKS or i == steps - 1:
-            check_losses(losses, training)
+            training.check_losses(losses)
             losses.clear()
         yield stage.batch
 
@@ -247,29 +236,6 @@ def evaluate(training: Training, watcher: Watcher | None = None) -> dict[str, fl
         for name, network in training.student.networks.items():
             if len(rows):
                 scores = experiment.score(network, rows, progress=progress)
-                check_scores(scores, name, training)
+                training.check_scores(scores, name)
                 metrics[f"{part}_map_{name}"] = mean_average_precision(scores, truth)
     return metrics
-
-
-def check_losses(losses: list[Tensor], training: Training) -> None:
-    """Raise if a loss is NaN or infinite; the message names the step."""
-    values, history = torch.stack(losses), training.history
-    bad = ~torch.isfinite(values)
-    if bool(bad.any()):
-        step = history.step - len(losses) + int(bad.float().argmax()) + 1
-        raise _not_finite(
-            f"the loss became {values[bad][0].item()} in epoch {history.epoch + 1}, step {step}", training
-        )
-
-
-def check_scores(scores: Tensor, whose: str, training: Training) -> None:
-    """Raise if scores are NaN or infinite."""
-    if not bool(torch.isfinite(scores).all()):
-        epoch = training.history.epoch + 1
-        raise _not_finite(f"the {whose} network's scores are not finite in epoch {epoch}", training)
-
-
-def _not_finite(what: str, training: Training) -> TagspreadError:
-    kept = "The previous checkpoint is kept. " if training.file.exists() else ""
-    return TagspreadError(f"{what}. {kept}Lower the learning rate (lr is {training.experiment.config.lr}).")

@@ -24,6 +24,7 @@ from tagspread.train.experiment import Experiment, Stage
 from tagspread.train.objective import Objective
 from tagspread.train.pseudo_labels import PseudoLabels
 from tagspread.train.student import Student
+from tagspread.wording import counted
 
 LONGEST_REASON = 200  # characters of an error that a message repeats
 _COUNTERS = ("epoch", "step", "read_labeled", "read_unlabeled", "label_metrics", "log")
@@ -157,6 +158,30 @@ class Training:
         self.history = History(experiment.stages, config.evaluate_every, config.selection)
         self._fingerprint = experiment.dataset.fingerprint()  # computed once, because it reads all images in memory
         experiment.processes.check_same("data", self._fingerprint)
+
+    def end_early(self) -> str:
+        """Leave student and teacher in a state to predict with; return where training ended."""
+        if not self.history.log:
+            self.student.ema.restart()  # the teacher has no head yet
+        epochs = sum(stage.epochs for stage in self.history.stages)
+        return f"the time budget was spent after {self.history.epoch} of {counted(epochs, 'epoch')}"
+
+    def check_losses(self, losses: Sequence[Tensor]) -> None:
+        """Raise if one of the last losses is NaN or infinite; the message names its step."""
+        values = torch.stack(list(losses))
+        bad = ~torch.isfinite(values)
+        if bool(bad.any()):
+            epoch, step = self.history.epoch + 1, self.history.step - len(losses) + int(bad.float().argmax()) + 1
+            raise self._not_finite(f"the loss became {values[bad][0].item()} in epoch {epoch}, step {step}")
+
+    def check_scores(self, scores: Tensor, whose: str) -> None:
+        """Raise if scores are NaN or infinite."""
+        if not bool(torch.isfinite(scores).all()):
+            raise self._not_finite(f"the {whose} network's scores are not finite in epoch {self.history.epoch + 1}")
+
+    def _not_finite(self, what: str) -> TagspreadError:
+        kept = "The previous checkpoint is kept. " if self.file.exists() else ""
+        return TagspreadError(f"{what}. {kept}Lower the learning rate (lr is {self.experiment.config.lr}).")
 
     def save(self) -> None:
         """Write the checkpoint; of several processes, the first one does."""
