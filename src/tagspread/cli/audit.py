@@ -14,9 +14,9 @@ from tagspread.cli.common import AsJson, RunPath, say
 def audit(run: RunPath, as_json: AsJson = False) -> None:
     """Audit a run: estimate how frequent each tag is in its unlabeled images, and how good its pseudo-labels are.
 
-    Review images first, with 'tagspread review': about one in five is drawn at random, and only these are used, because
-    they are an unbiased sample of the unlabeled images. Each interval is an exact 90 % interval for one tag, not for
-    all tags together. A warning names each tag whose frequency in the labeled images contradicts the sample.
+    Review images first, with 'tagspread review': about three of ten are drawn at random, and only these are used,
+    because they are an unbiased sample of the unlabeled images. Each interval is an exact 90 % interval for one tag,
+    not for all tags together. A warning names each tag whose frequency in the labeled images contradicts the sample.
 
     Example:
     $ tagspread audit run

@@ -74,7 +74,7 @@ def bench(
         typer.Option(
             metavar="SHARE ...",
             help="Labeled shares: which part of the training images is labeled, such as 0.05 0.1.",
-            show_default="those of the dataset's published tables",
+            show_default="0.05 0.1 0.15 0.2; demo: 0.05",
         ),
     ] = None,
     seeds: Annotated[
@@ -82,7 +82,7 @@ def bench(
         typer.Option(
             metavar="N ...",
             help="Random seeds for the split and the training, such as 1 2 3.",
-            show_default="those of the dataset's published tables",
+            show_default="1 2 3; demo: 1 2",
         ),
     ] = None,
     preset: Annotated[
@@ -125,8 +125,9 @@ def bench(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Run a study instead of the comparison: 'eta' varies the shares of pseudo-labels that CAP keeps; "
-            "'thresholds' runs the methods iat and plc with thresholds chosen on held-out labeled images.",
+            help="Run a study instead of the comparison: 'eta' varies the shares of pseudo-labels that CAP uses "
+            "(keep_pos and keep_neg); 'thresholds' runs the methods iat and plc, which use fixed thresholds, with "
+            "thresholds chosen on held-out labeled images.",
         ),
     ] = None,
     budget: Annotated[

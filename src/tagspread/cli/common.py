@@ -121,8 +121,8 @@ TableImages = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Image folder: the one that the paths in --labels are relative to, or the folder used in training if it "
-        "was moved.",
+        help="Image folder. With --labels: the folder that its paths are relative to. Otherwise: the new path of the "
+        "folder used in training, if it was moved.",
         show_default="the image folder used in training",
     ),
 ]

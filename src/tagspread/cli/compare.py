@@ -48,8 +48,8 @@ def compare(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Image folder: with --labels, the one that the paths in the table are relative to; otherwise the "
-            "image folder of RUN_B, if it was moved.",
+            help="Image folder. With --labels: the folder that its paths are relative to. Otherwise: the new path of "
+            "the image folder of RUN_B, if it was moved.",
             show_default="the image folder of RUN_B",
         ),
     ] = None,

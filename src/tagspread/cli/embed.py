@@ -53,8 +53,8 @@ def embed(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder in which to cache features. Cached features are not computed again, also by 'tagspread train "
-            "--cache DIR'.",
+            help="Folder in which to cache features. Later runs of 'embed' and of 'tagspread train --cache DIR' reuse "
+            "them.",
         ),
     ] = None,
     device: Device = "auto",

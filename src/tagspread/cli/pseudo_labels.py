@@ -26,7 +26,7 @@ def pseudo_labels(
     ] = None,
     fiftyone: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="JSON file to write: the pseudo-labels in FiftyOne's format for labels."),
+        typer.Option(metavar="FILE", help="JSON file to write: the labels of a FiftyOneImageClassificationDataset."),
     ] = None,
     image_url: Annotated[
         str | None,

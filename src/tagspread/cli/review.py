@@ -52,9 +52,9 @@ def review(
     """Review the predictions of a run in the browser, the most useful images first.
 
     An answer is yes, no or unknown for one tag of an image. Each answer is saved at once, in RUN/review. The images
-    come in the order of 'tagspread suggest': about one in five is drawn at random, for 'tagspread audit'. To use the
+    come in the order of 'tagspread suggest': about three of ten are drawn at random, for 'tagspread audit'. To use the
     answers, train again with --answers RUN, or write them to a label table with --export. The first start scores the
-    unlabeled images. The page needs: pip install 'tagspread[review]'.
+    unlabeled images. The page needs the extra 'review': pip install '.[review]' in the source tree.
 
     Examples:
     $ tagspread review run

@@ -23,10 +23,10 @@ def suggest(
         str,
         typer.Option(
             metavar="NAME",
-            help="mixture (rare, border, disagree and random images), border (images at the border between positive "
-            "and negative pseudo-labels of a tag), rare (images that probably have a tag with few labels), disagree "
-            "(images on which the model and the labeled-only model, or the image and its mirror image, disagree), "
-            "diverse (images unlike all labeled ones), or random (an unbiased sample).",
+            help="mixture (border, disagree and random images), border (images at the border between positive "
+            "and negative pseudo-labels of a tag), rare (images that probably have a tag with few positive labels), "
+            "disagree (images on which the model and the labeled-only model, or the image and its mirror image, "
+            "disagree), diverse (images unlike all labeled ones), or random (an unbiased sample).",
         ),
     ] = "mixture",
     images: Annotated[

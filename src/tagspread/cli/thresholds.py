@@ -53,7 +53,9 @@ def thresholds(
     blank: RunBlankRows = None,
     min_positives: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="Tags that fewer than N images in --labels have share one threshold."),
+        typer.Option(
+            min=1, metavar="N", help="Tags with fewer than N positive images in --labels share one threshold."
+        ),
     ] = 5,
     calibrate: Annotated[bool, typer.Option(help="Also calibrate the probabilities.")] = True,
     device: Device = "auto",

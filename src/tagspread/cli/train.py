@@ -60,7 +60,7 @@ def train(
     test_labels: TestLabels = None,
     test_share: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Share of the labeled images to hold out for testing, such as 0.2."),
+        typer.Option(metavar="SHARE", help="Share of the labeled images to use as test images, such as 0.2."),
     ] = None,
     answers: Annotated[
         Path | None,
@@ -117,8 +117,8 @@ def train(
         typer.Option(
             metavar="MODE",
             help="What to train: full (the whole network), head (a linear head on the frozen network; no GPU needed), "
-            "or auto (head if there is no GPU and the network is pretrained; otherwise full). Options that head "
-            "does not use, such as --epochs and --lr, change auto to full.",
+            "or auto (head if there is no GPU and the network is pretrained; otherwise full). If you give an option "
+            "that head does not use, such as --epochs or --lr, auto becomes full.",
             show_default="auto; preset paper: full",
             rich_help_panel=TRAINING,
         ),
