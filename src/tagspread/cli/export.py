@@ -16,7 +16,9 @@ def export(
     onnx: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="ONNX file to write. The exported model takes images and returns tag probabilities."
+            metavar="FILE",
+            help="ONNX file to write. The exported model takes images and returns tag probabilities. Needs the extra "
+            "'onnx': pip install '.[onnx]' in the source tree.",
         ),
     ] = None,
     hub: Annotated[
