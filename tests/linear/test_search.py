@@ -126,6 +126,8 @@ def test_a_gain_of_one_class_alone_is_not_clear():
     one[:, 0] = 0.9
     all_ = torch.full((4, 5), 0.55) + torch.tensor([0.0, 0.01, 0.0, -0.01, 0.0])
     assert not Trial(settings, one.nanmean(1), nothing, one).above(base, 2)  # the folds agree, the classes do not
+    assert Trial(settings, one.nanmean(1), nothing, one).above(base, 2, least=0.02)  # by more than two points
+    assert not Trial(settings, one.nanmean(1), nothing, one).above(base, 2, least=0.2)
     assert Trial(settings, all_.nanmean(1), nothing, all_).above(base, 2)
     all_[:, 4] = torch.nan  # without a labeled positive
     assert Trial(settings, all_.nanmean(1), nothing, all_).above(base, 2)

@@ -112,7 +112,7 @@ def plan_with(monkeypatch, time, given=LITE, counts=COUNTS, quality="good"):
 
 def test_the_budget_decides_how_much_is_done(monkeypatch):
     modes = []
-    for time, quality in ((3600, "best"), (130, "best"), (130, "good"), (60, "good"), (40, "good"), (20, "good")):
+    for time, quality in ((3600, "best"), (150, "best"), (150, "good"), (75, "good"), (50, "good"), (20, "good")):
         plan = plan_with(monkeypatch, time, quality=quality)
         assert plan.total <= time
         modes.append((plan.config.mode, plan.config.search, plan.config.image_size, plan.unlabeled))

@@ -2,9 +2,10 @@ r"""Hyperparameter search by cross-validation on the labeled rows: penalty, meth
 
 The labeled rows are split into stratified folds. Each fold in turn is held out, the rounds run on the other folds and
 the unlabeled set, and the held-out rows are scored. The score of a setting is its average precision, averaged over
-classes and folds. The search chooses one setting after the other: the penalty on labeled rows only, then the method
-variant and the weight with the unlabeled set. The scores of the held-out rows by the labeled-only heads also calibrate
-the scores, so that pseudo-labels can be weighted by their confidence.
+classes and folds. The search chooses one setting after the other: the penalty on labeled rows only, then, with the
+unlabeled set, whether pseudo-labels are weighted by their confidence, the method variant, and the weight of the set.
+The scores of the held-out rows by the labeled-only heads calibrate the confidence. It protects a good labeled-only head
+from wrong pseudo-labels; where that head is poor, its confidence is too, and plain pseudo-labels may be far better.
 
 With few rows these scores are noisy, and the best of many noisy scores is often best by chance. The default of each
 setting is therefore kept unless another value is clearly better: with :math:`d_{fk}` the gain in fold f of F for class
@@ -12,7 +13,9 @@ k of q, if
 
 .. math:: \bar d > 2 \max\Big(\frac{\mathrm{sd}_f(\bar d_f)}{\sqrt F}, \frac{\mathrm{sd}_k(\bar d_k)}{\sqrt q}\Big).
 
-Four folds alone often agree by chance; a gain that only few classes have is not clear either.
+Four folds alone often agree by chance; a gain that only few classes have is not clear either. Plain pseudo-labels
+instead of weighted ones are the exception: there a gain of more than two points that is clear over the folds suffices,
+because a poor labeled-only head hides in few classes, too.
 
 The unlabeled set is used if the mean gain over the labeled-only head is above 0. To ask for a clear gain here would
 omit it where it helps: with few labeled rows, a gain of two points is within the noise of the folds.
@@ -41,6 +44,7 @@ from tagspread.methods.cap import CAP
 
 INTERVALS = ((0.5, 0.99), (0.5, 1.0), (0.8, 1.0))  # shares of the expected positives and negatives to use
 FOLDS = 4
+LARGE_GAIN = 0.02  # mean average precision
 MOST_ROWS = 20_000
 TRIAL_ROUNDS = 3  # later rounds change little, and about equally in all trials
 
@@ -52,7 +56,8 @@ class SearchSpace:
     Attributes:
         ridges: L2 penalties for the fit on labeled rows only, for features of unit variance.
         unlabeled_weights: weights of an unlabeled row; with 0, the unlabeled set is omitted if it does not help.
-        by_confidence: weight each pseudo-label by its confidence, see :func:`~tagspread.linear.rounds.confidence`.
+        by_confidence: also try to weight each pseudo-label by its confidence, see
+            :func:`~tagspread.linear.rounds.confidence`; it is the default then.
     """
 
     ridges: tuple[float, ...] = (0.3, 1.0, 3.0, 0.1, 0.03)
@@ -101,19 +106,24 @@ class Trial:
         """Return the setting and its scores as plain values."""
         return {**vars(self.settings), "mAP": self.mean, "per_fold": self.per_fold.tolist()}
 
-    def above(self, other: Trial, errors: float) -> bool:
-        """Return whether the gain over another trial is more than ``errors`` standard errors."""
+    def above(self, other: Trial, errors: float, least: float | None = None) -> bool:
+        """Return whether the gain over another trial is more than ``errors`` standard errors, over folds and classes.
+
+        With ``least``, the gain must be larger than this instead of being clear over the classes.
+        """
         gain = self.per_fold - other.per_fold
         gain = gain[~gain.isnan()]
         if len(gain) < 2:
             return False
-        error = float(gain.std()) / len(gain) ** 0.5
-        if self.per_class is not None and other.per_class is not None:
+        bound = errors * float(gain.std()) / len(gain) ** 0.5
+        if least is not None:
+            bound = max(bound, least)
+        elif self.per_class is not None and other.per_class is not None:
             by_class = (self.per_class - other.per_class).nanmean(0)
             by_class = by_class[~by_class.isnan()]
             if len(by_class) > 2:  # the spread over two classes says little
-                error = max(error, float(by_class.std()) / len(by_class) ** 0.5)
-        return bool(gain.mean() > errors * error)
+                bound = max(bound, errors * float(by_class.std()) / len(by_class) ** 0.5)
+        return bool(gain.mean() > bound)
 
 
 @dataclass(frozen=True)
@@ -228,15 +238,18 @@ class _Search:
         """Return the best trial: choose the penalty, then method variant and weight with the unlabeled set."""
         weights = [weight for weight in space.unlabeled_weights if weight > 0]
         spreads = bool(len(self.unlabeled) and weights and methods[0].uses_unlabeled)
-        together = len(methods) + len(weights) - 1 if spreads else 0
+        together = len(methods) + len(weights) - 1 + space.by_confidence if spreads else 0
         self.fits[1] = len(self.splits) * (len(space.ridges) + self.rounds * together)
         labeled_only = _settle(self._in_time(map(self._alone, space.ridges)))
         if not spreads or (0 in space.unlabeled_weights and self.out_of_time()):
             return labeled_only
         first = replace(labeled_only.settings, unlabeled_weight=weights[0])
+        starts = [first]
         if space.by_confidence:
-            first = replace(first, calibration=_calibrate(labeled_only.out_of_fold, self.y))
-        best = _settle(self._in_time(self._together(replace(first, method=method)) for method in methods))
+            starts.insert(0, replace(first, calibration=_calibrate(labeled_only.out_of_fold, self.y)))
+        best = _settle(self._in_time(map(self._together, starts)), least=LARGE_GAIN)
+        variants = [replace(best.settings, method=method) for method in methods[1:]]
+        best = _settle([best, *self._in_time(map(self._together, variants))])
         others = [replace(best.settings, unlabeled_weight=weight) for weight in weights[1:]]
         best = _settle([best, *self._in_time(map(self._together, others))])
         if 0 in space.unlabeled_weights and labeled_only.mean >= best.mean:
@@ -331,7 +344,7 @@ def _calibrate(out_of_fold: Tensor, y: Tensor) -> tuple[float, float] | None:
     return float(pooled.slope[0]), float(pooled.intercept[0])
 
 
-def _settle(trials: Sequence[Trial]) -> Trial:
+def _settle(trials: Sequence[Trial], least: float | None = None) -> Trial:
     """Return the first trial, the default, unless the best one is clearly above it."""
     best = max(trials, key=lambda trial: trial.mean)
-    return best if best.above(trials[0], errors=2) else trials[0]
+    return best if best.above(trials[0], 2, least) else trials[0]

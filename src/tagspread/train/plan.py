@@ -320,7 +320,8 @@ def estimate(config: TrainConfig, counts: Counts, rates: Rates) -> dict[str, flo
     seconds = {"decoding": (n + m + t) / rates.decode}
     is_short = config.search == "short"
     space = SearchSpace().short() if is_short else SearchSpace()
-    together = (1 if is_short else len(INTERVALS)) + len(space.unlabeled_weights) - 2  # 0 needs no fit
+    # with and without confidence, then the other intervals and weights; weight 0 needs no fit
+    together = 2 + (0 if is_short else len(INTERVALS) - 1) + len(space.unlabeled_weights) - 2
     rows = min(n, MOST_ROWS) + min(m, MOST_ROWS)
     fitted_rows = len(space.ridges) * min(n, MOST_ROWS) + together * TRIAL_ROUNDS * rows
     choosing = FOLDS * STEPS * per_row * fitted_rows
