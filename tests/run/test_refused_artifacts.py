@@ -124,7 +124,7 @@ def test_a_finished_run_is_left_as_it_is_and_a_lost_labels_json_made_anew(run, f
     assert contents(copy) == before
     (copy / "ema.safetensors").write_bytes(b"lost")  # is made anew from the checkpoint, for which the decision holds
     assert call(app, ["train", "--resume", str(copy), "--device", "cpu"]).exit_code == 0
-    assert (copy / "labels.json").read_text() == decided
+    assert contents(copy) == before
     for spoil in (lambda file: file.unlink(), lambda file: file.write_text("{")):
         spoil(copy / "labels.json")
         assert call(app, ["train", "--resume", str(copy), "--device", "cpu"]).exit_code == 0

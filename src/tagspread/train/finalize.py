@@ -8,6 +8,7 @@ effect, compare with a run of method ``asl`` with the same number of epochs.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from copy import deepcopy
@@ -26,7 +27,9 @@ from tagspread.core.bootstrap import count_rare_classes
 from tagspread.core.compare import paired_difference_interval
 from tagspread.core.metrics import mean_average_precision, mean_average_precision_interval
 from tagspread.data.tables.read import PSEUDO_LABEL_COLUMNS
+from tagspread.errors import TagspreadError
 from tagspread.progress import Watcher
+from tagspread.run import schema
 from tagspread.run.artifact import kept_facts, write_artifact
 from tagspread.run.folder import RunFolder
 from tagspread.run.pseudo_labels import FILE as PSEUDO_LABELS
@@ -207,10 +210,24 @@ def finalize(
     if (facts := kept_facts(folder.path)) is None:  # one of an earlier end may hold the user's decisions
         facts = facts_of_run(dataset, config, experiment.network, shipped.file, shipped.logits)
         facts |= {"network": shipped.name}
-    metrics["timings"] = {step: round(spent, 2) for step, spent in training.stopwatch.seconds().items()}
+    timings = {step: round(spent, 2) for step, spent in training.stopwatch.seconds().items()}
+    metrics["timings"] = _timings_of_same_end(folder, metrics) or timings
     folder.write_json("metrics.json", metrics)
     write_artifact(folder, facts)
     return metrics
+
+
+def _timings_of_same_end(folder: RunFolder, metrics: JsonObject) -> JsonObject | None:
+    """Return the timings that the run recorded when it ended before with the same metrics, if it did.
+
+    A run that has lost a file is ended again. That is no part of the training, and leaves ``metrics.json`` as it was.
+    """
+    try:
+        earlier = folder.read_json("metrics.json", schema.METRICS)
+    except (OSError, TagspreadError):  # there is none, or it is damaged
+        return None
+    timings: JsonObject | None = earlier.pop("timings", None)
+    return timings if earlier == json.loads(json.dumps(metrics)) else None
 
 
 def _select(experiment: Experiment, training: Training, folder: RunFolder) -> SelectedModel:
