@@ -70,7 +70,9 @@ def test_what_a_person_reads(uninterrupted):
     assert "broken.png" in text  # named
     assert "1 of 121 images cannot be read and are left out" in text
     assert "epoch 7 main | loss" in text
-    figure, note = text.splitlines()[-2:]
+    lines = text.splitlines()
+    assert lines[lines.index(f"done: {out}") + 1].startswith("it took ")
+    figure, note = lines[-2:]  # the last is what the run is worth
     assert "test mAP" in figure
     assert "tags are on fewer than 5 of these images" in note
     assert "thresholds were chosen by policy match on" in text

@@ -338,6 +338,8 @@ def _report(run: Run) -> None:
     from tagspread.train.finalize import gain_in_words
 
     say(f"done: {run.path}")
+    if "timings" in run.metrics:
+        say(f"it took {times_in_words(run.metrics['timings'])}")
     facts = read_artifact(run.path).facts
     say(decision_in_words(facts))
     if (gain := gain_in_words(run.metrics)) is not None:
@@ -350,8 +352,6 @@ def _report(run: Run) -> None:
             few = run.metrics[part].get("classes_with_few_positives", 0)  # missing in older runs
             if (warning := rare_classes_warning(few, len(facts["classes"]))) is not None:
                 say(f"note: {warning}")
-    if "timings" in run.metrics:
-        say(f"it took {times_in_words(run.metrics['timings'])}")
     if "stopped_early" in run.metrics:
         say(f"note: {run.metrics['stopped_early']}; the model is usable, more time may improve it")
     if "kept" in run.metrics:
