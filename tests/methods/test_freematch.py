@@ -186,12 +186,12 @@ def test_evaluation_leaves_freematch_s_state_alone(small_problem, tiny, silent, 
     evaluations = 0
     original = loop.evaluate
 
-    def watched(training):
+    def watched(training, watcher):
         nonlocal evaluations
         labels = training.pseudo_labels
         before = {name: value.clone() for name, value in labels.method_state.items()}
         targets = labels.targets.labels.clone() if labels.exist else None
-        figures = original(training)
+        figures = original(training, watcher)
         assert_same(before, labels.method_state)
         assert targets is None or torch.equal(targets, labels.targets.labels)
         evaluations += 1

@@ -1,7 +1,9 @@
 """Did the unlabeled images help? The labeled-only model is what it is said to be, and so is the answer."""
 
 import json
+import re
 from dataclasses import dataclass, replace
+from io import StringIO
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from sklearn.metrics import average_precision_score
 import tagspread as ts
 from tagspread.methods import METHODS
 from tagspread.methods.base import Method, Targets
+from tagspread.progress import Output, Watcher
 from tagspread.run.config import RunConfig
 from tagspread.train import finalize, loop
 from tagspread.train.finalize import gain_in_words
@@ -128,23 +131,28 @@ def test_a_resumed_run_finds_it(at, dataset, tiny, silent, tmp_path, monkeypatch
     assert not (tmp_path / "parts" / FILE).exists()
 
 
-def test_a_fitted_head_is_compared_with_the_probe_of_the_labeled_alone(dataset, tiny, silent, tmp_path):
-    config = tiny(start="fitted_head", warmup_epochs=0, epochs=1)
-    run = run_training(dataset, config, tmp_path / "run", watcher=silent)
+@pytest.mark.parametrize("options", [{}, {"keep_pos": 0.8}])
+def test_a_fitted_head_is_compared_with_the_probe_of_the_labeled_alone(options, dataset, tiny, tmp_path):
+    """With the penalty that the run says it chose, or with the default where the user gave options."""
+    config, said = tiny(start="fitted_head", warmup_epochs=0, epochs=1, method_options=options), StringIO()
+    run = run_training(dataset, config, tmp_path / "run", watcher=Watcher(console=Output(file=said)))
     network = network_of(run.path / FILE)
     assert run.metrics["labeled_only"]["what"] == "a linear head on the frozen network"
     assert run.metrics["labeled_only"]["mAP"] == pytest.approx(mean_ap(network, dataset, dataset.test))
+    (chosen,) = re.findall(r"L2 penalty ([\d.]+),", said.getvalue()) or [None]
+    assert (chosen is None) == bool(options)
+    ridge = 0.3 if chosen is None else float(chosen)
     with torch.no_grad():
         x = network.features(dataset.store.batch(dataset.labeled)).numpy()
         found = network(dataset.store.batch(dataset.labeled)).numpy()
     x = (x - x.mean(0)) / np.where(x.std(0) > 1e-6, x.std(0), 1.0)
     y = dataset.y[dataset.labeled]
     for k in range(3):
-        reference = LogisticRegression(C=1 / (len(x) * 0.1), tol=1e-8, max_iter=1000).fit(x, y[:, k])
+        reference = LogisticRegression(C=1 / (len(x) * ridge), tol=1e-8, max_iter=1000).fit(x, y[:, k])
         np.testing.assert_allclose(found[:, k], reference.decision_function(x), atol=0.02)
     # the unlabeled set has no part in it: another unlabeled set, the same head
     other = replace(dataset, unlabeled=dataset.unlabeled[:100])
-    again = run_training(other, config, tmp_path / "other", watcher=silent)
+    again = run_training(other, config, tmp_path / "other", watcher=Watcher(quiet=True))
     same(load_file(run.path / FILE), load_file(again.path / FILE))
 
 
