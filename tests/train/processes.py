@@ -9,7 +9,8 @@ from contextlib import closing
 from typing import Any
 
 CONTEXT = multiprocessing.get_context("forkserver")  # its children start with the imports made
-CONTEXT.set_forkserver_preload(["tagspread.api", "tests.train.conftest"])
+# torch imports the last one at the first optimizer, which would take each child 2 s
+CONTEXT.set_forkserver_preload(["tagspread.api", "tests.train.test_distributed", "torch._dynamo"])
 SECONDS = 180
 
 
