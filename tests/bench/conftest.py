@@ -42,11 +42,11 @@ def stop_at(monkeypatch):
     """Interrupt training at an epoch, as Ctrl-C does, until ``undo`` of monkeypatch."""
 
     def stop(at):
-        def step(self, epoch, seen, total):
+        def epoch_step(self, epoch, seen, total):
             if epoch == at:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(QuietBar, "step", step)
+        monkeypatch.setattr(QuietBar, "epoch_step", epoch_step)
 
     return stop
 

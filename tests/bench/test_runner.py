@@ -17,7 +17,7 @@ from tests.bench.conftest import Listener
 
 def test_warm_up_is_trained_once_and_its_heirs_are_what_they_would_be_alone(ask, bench, tmp_path, monkeypatch):
     trained = []
-    monkeypatch.setattr(QuietBar, "step", lambda self, epoch, *progress: trained.append(epoch))
+    monkeypatch.setattr(QuietBar, "epoch_step", lambda self, epoch, *progress: trained.append(epoch))
     failed, _ = bench(ask(methods=("topk", "cap")))
     assert failed == 0
     records = {r["method"]: r for r in Results(tmp_path / "out").read()}
@@ -68,7 +68,7 @@ def test_killed_within_a_cell_goes_on_there(ask, bench, stop_at, tmp_path, monke
     assert said.lines[2] == "2 cells: 1 finished, 1 to run; no time estimate yet"
 
     epochs = []
-    monkeypatch.setattr(QuietBar, "step", lambda self, epoch, *progress: epochs.append(epoch))
+    monkeypatch.setattr(QuietBar, "epoch_step", lambda self, epoch, *progress: epochs.append(epoch))
     failed, said = bench(request)
     assert (failed, len(said.cells), min(epochs)) == (0, 1, 2)
     whole, resumed = (Results(out).read()[-1] for out in (tmp_path / "whole", request.out))
@@ -86,7 +86,7 @@ def test_cell_begun_with_weights_that_lay_elsewhere_is_begun_anew(ask, bench, st
         facts["settings"]["weights"] = "/elsewhere/net.safetensors"
         file.write_text(json.dumps(facts))
     epochs = []
-    monkeypatch.setattr(QuietBar, "step", lambda self, epoch, *progress: epochs.append(epoch))
+    monkeypatch.setattr(QuietBar, "epoch_step", lambda self, epoch, *progress: epochs.append(epoch))
     failed, said = bench(request)
     assert (failed, sorted(set(epochs))) == (0, [0, 1, 2])
     assert any("trained again" in text for text in said.lines)
