@@ -10,6 +10,7 @@ import pytest
 
 from tagspread.bench.grid import Grid
 from tagspread.bench.run import Request, run_bench
+from tagspread.bench.table_parts import MISSING
 from tests.bench.conftest import Listener
 
 ROOT = Path(__file__).parents[2]
@@ -65,20 +66,20 @@ def documented_rows(title, start):
     return [cells(line.replace("`", "")) for line in lines if re.match(start, line)]
 
 
-def without_gains(text):
-    """Return tables in Markdown without those of gains over the labeled-only baseline, which the docs do not repeat."""
-    return re.sub(r"^Gain .*?\n\n(\|.*\n)+", "", text, flags=re.MULTILINE)
+GAINS = "Gain over the labeled images alone"  # a table of its own below each table of mAP
+
+
+def rows_of_map(part):
+    """Return the rows of the tables of mAP, of all methods and without variants; those of the gains are left out."""
+    table = part.partition(", variants")[0].partition(GAINS)[0]
+    return [line for line in table.splitlines() if re.match(r"\| [A-Z]", line)]
 
 
 def test_docs_tables_have_the_results_figures(made):
     """Each row of the docs has last epoch, best on test and published mAP for two shares per table."""
     documented = documented_rows("## The paper's table", r"\| [A-Z]")
     honest, parity = (
-        {
-            cells(line)[0]: cells(line)[1:]
-            for line in without_gains(part.partition(", variants")[0]).splitlines()
-            if re.match(r"\| [A-Z]", line)
-        }
+        {cells(line)[0]: cells(line)[1:] for line in rows_of_map(part)}
         for part in re.split(r"## Protocol: \w+", (made / "voc" / "table.md").read_text())[1:]
     )
     assert [row[0][:3] for row in documented].index("BCE", 1) == 15
@@ -97,11 +98,29 @@ def test_docs_tables_have_the_results_figures(made):
 
 def test_docs_table_of_heads_has_the_results_figures(made):
     documented = documented_rows("### Every method that needs scores only", r"\| [A-Z]")
-    table = without_gains((made / "voc-head" / "table.md").read_text().partition("## Protocol: parity")[0])
-    found = [cells(re.sub(r" \[.*?\]", "", line)) for line in table.splitlines() if re.match(r"\| [A-Z]", line)]
+    table = (made / "voc-head" / "table.md").read_text().partition("## Protocol: parity")[0]
+    found = [cells(re.sub(r" \[.*?\]", "", line)) for line in rows_of_map(table)]
     assert len(found) == 10
     assert [row[1:] for row in documented] == [[figure.strip("*") for figure in row[1:]] for row in found]
     assert [re.sub(":.*", "", row[0]) for row in documented] == [row[0] for row in found]
+
+
+@pytest.mark.parametrize(("grid", "base"), [("voc", "ASL"), ("voc-head", "BCE")])
+def test_gains_are_the_differences_of_the_mean_map(made, grid, base):
+    """To the rounding of both means. A cell with fewer seeds is compared with those seeds, so it is left out here."""
+    for part in re.split(r"## Protocol: \w+", (made / grid / "table.md").read_text())[1:]:
+        means = {name: row for name, *row in map(cells, rows_of_map(part))}
+        title, _, below = part.partition(GAINS)[2].partition("\n\n")
+        assert title == f" ({base}):"
+        gains = [cells(line) for line in below.partition("\n\n")[0].splitlines() if re.match(r"\| [A-Z]", line)]
+        assert [name for name, *_ in gains] == list(means)
+        for name, *row in gains:
+            for gain, mean, alone in zip(row, means[name], means[base], strict=True):
+                if name == base or mean.startswith(MISSING):
+                    assert gain == MISSING
+                elif "n = 1" not in mean:
+                    difference = float(mean.partition(" ")[0]) - float(alone.partition(" ")[0])
+                    assert float(gain.replace("\N{MINUS SIGN}", "-")) == pytest.approx(difference, abs=0.0151)
 
 
 def test_docs_have_the_figures_of_both_presets():
