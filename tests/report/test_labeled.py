@@ -1,4 +1,6 @@
+import csv
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,10 @@ from PIL import Image
 import tagspread as ts
 from tagspread.data.tables.read import read_table
 from tagspread.predict.evaluation import count_seen
+from tagspread.report.doubtful import doubtful_images
 from tagspread.report.labeled import find_labeled
 from tagspread.report.page import write_report
+from tagspread.report.scored import thumbnail
 from tagspread.report.summary import summarize_run
 from tagspread.run.artifact import file_digest
 from tagspread.run.record import RunRecord
@@ -151,18 +155,67 @@ def test_a_run_from_somebody_else_puts_no_other_images_on_the_page(copied, drawn
     assert "data:image/webp" in write_report(copied, tmp_path / "one.html", device="cpu").path.read_text()
 
 
-@pytest.mark.parametrize("name", ["{outside}", "../outside/p.png"])
-def test_a_name_that_leaves_the_folder_of_images_is_refused(name, copied, folder, tmp_path):
-    name = name.format(outside=tmp_path / "p.png")
-    table, facts = copied / "split.csv", json.loads((copied / "labels.json").read_text())
-    lines = table.read_text().splitlines()
-    at = next(at for at, line in enumerate(lines) if ",test," in line)
-    lines[at] = ",".join([name, *lines[at].rsplit(",", 12)[1:]])
-    table.write_text("\n".join(lines) + "\n")
-    facts["sha256"]["split.csv"] = file_digest(table)
-    (copied / "labels.json").write_text(json.dumps(facts))
+def embedded(report):
+    """Return all images in a page, as data URIs."""
+    return set(re.findall(r"data:image[^\"'()\s]*", report.path.read_text()))
+
+
+def rename(run, old, new, tables):
+    """Change the name of an image in tables of a run, with their digests, as who made the run could."""
+    facts = json.loads((run / "labels.json").read_text())
+    for name in tables:
+        with (run / name).open(newline="") as file:
+            rows = list(csv.reader(file))
+        assert any(row[0] == old for row in rows), name
+        with (run / name).open("w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(
+                [new if row[0] == old else row[0], *row[1:]] for row in rows
+            )
+        facts["sha256"][name] = file_digest(run / name)
+    (run / "labels.json").write_text(json.dumps(facts))
+
+
+@pytest.fixture
+def outside(folder, tmp_path):
+    """Copy an image of the run out of its folder, so that only its place can keep it off a page."""
+    beside = tmp_path / "beside"
+    shutil.copytree(folder, beside / "images")
+
+    def copy(name):
+        return Path(shutil.copy(folder / name, beside / "p.png"))
+
+    return copy
+
+
+@pytest.mark.parametrize("name", ["{outside}", "../p.png"])
+def test_a_name_that_leaves_the_folder_of_images_is_refused(name, copied, outside, tmp_path):
+    images = tmp_path / "beside" / "images"
+    before = embedded(write_report(copied, tmp_path / "before.html", images=images, device="cpu"))
+    old = next(file_name(i) for i in range(60, 100) if thumbnail(images / file_name(i)) in before)  # a test image
+    file = outside(old)
+    rename(copied, old, name.format(outside=file), ["split.csv"])
     with pytest.raises(ts.TagspreadError, match=r"split\.csv names .* outside the folder of images"):
-        RunRecord.read(copied).test_table()
-    page = write_report(copied, tmp_path / "page.html", device="cpu")
-    assert "data:image" not in page.path.read_text()
+        RunRecord.read(copied).test_table(images)
+    page = write_report(copied, tmp_path / "page.html", images=images, device="cpu")
+    assert thumbnail(file) not in embedded(page)
+    unlabeled = {one.image for one in doubtful_images(summarize_run(copied), images)}
+    assert embedded(page) == unlabeled <= before  # and no other test image: who changes one may have changed all
     assert any("outside the folder of images" in why for _, why in page.missing)
+
+
+@pytest.mark.parametrize("name", ["{outside}", "../p.png"])
+def test_an_unlabeled_image_outside_the_folder_of_images_is_not_shown(name, copied, outside, tmp_path):
+    images = tmp_path / "beside" / "images"
+    doubtful = doubtful_images(summarize_run(copied), images)
+    before = embedded(write_report(copied, tmp_path / "before.html", images=images, device="cpu"))
+    assert doubtful[0].image in before
+    file = outside(doubtful[0].name)
+    inside = images / "again.png"
+    shutil.copy(file, inside)
+    renamed = shutil.copytree(copied, tmp_path / "renamed")
+    rename(renamed, doubtful[0].name, inside.name, ["split.csv", "pseudo_labels.csv"])
+    assert doubtful_images(summarize_run(renamed), images)[0].name == inside.name  # a name inside is followed
+    rename(copied, doubtful[0].name, name.format(outside=file), ["split.csv", "pseudo_labels.csv"])
+    assert doubtful_images(summarize_run(copied), images) == []
+    page = write_report(copied, tmp_path / "page.html", images=images, device="cpu")
+    assert embedded(page) == before - {one.image for one in doubtful}
