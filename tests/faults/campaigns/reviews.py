@@ -10,7 +10,6 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -54,10 +53,13 @@ class Reviews:
         del number
         self._world = world
 
-    @cached_property
+    @property
     def _reviewed(self) -> Path:
         """A run with answers, a queue, scores and an index."""
-        world, run = self._world, copy_of(self._world.run, self._world.top / "reviewed")
+        return self._world.once("reviewed", self._review)
+
+    def _review(self, run: Path) -> None:
+        copy_of(self._world.run, run)
 
         def job() -> None:
             in_this_process()
@@ -87,25 +89,21 @@ class Reviews:
                     store.record(given, f"batch-{k:04}", "ann", [Visit(digest, "ann", 1.0, 1.0)])
                 store.add_tag("new", "bob")
 
-        result = world.harness.process(job, 300)
+        result = self._world.harness.process(job, 300)
         if result.code:
             raise RuntimeError(result.said)
         with sqlite3.connect(run / ANSWERS) as connection:  # one file, so that copies are whole
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return run
 
-    @cached_property
+    @property
     def _cached(self) -> Path:
         """A folder of cached features."""
-        folder = self._world.top / "cached"
+        return self._world.once("cached", self._cache)
 
-        def job() -> None:
-            command(*self._head(self._world.top / "cached-run", folder))()
-
-        result = self._world.harness.process(job, 300)
+    def _cache(self, folder: Path) -> None:
+        result = self._world.harness.process(command(*self._head(self._world.top / "cached-run", folder)), 300)
         if result.code:
             raise RuntimeError(result.said)
-        return folder
 
     def _head(self, out: Path, cache: Path) -> tuple[object, ...]:
         images = self._world.images

@@ -6,7 +6,7 @@ import csv
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,14 @@ class World:
 
     top: Path
     harness: Harness
+    _kept: dict[str, Path] = field(default_factory=dict, init=False, repr=False)
+
+    def once(self, name: str, make: Callable[[Path], None]) -> Path:
+        """Return the folder of this name; the first of the campaigns of this world that asks for it makes it."""
+        if name not in self._kept:
+            make(self.top / name)
+            self._kept[name] = self.top / name
+        return self._kept[name]
 
     @cached_property
     def images(self) -> Path:
