@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -126,4 +127,5 @@ def test_commands_of_several_processes(page):
             options = parse_args(words)
             assert (options.training_script, options.module) == ("tagspread", True)
             name, *more = options.training_script_args
-            get_command(app).commands[name].make_context(name, more)
+            commands: dict[str, Any] = vars(get_command(app))["commands"]
+            commands[name].make_context(name, more)
