@@ -44,6 +44,14 @@ def test_a_new_run_has_the_settings_of_the_first(summary):
     assert options["--labels"] == summary.data.labels
 
 
+def test_a_new_run_reads_its_tables_like_the_first(summary):
+    read_with = {"blank": "unlabeled", "ignore": ["width"], "allow_outside": False, "delimiter": None}
+    data = replace(summary.data, table_options=read_with)
+    (words,) = [words for words in commands(replace(summary, data=data)) if words[1] == "train"]
+    context = get_command(app).commands["train"].make_context("train", words[2:])  # type: ignore[attr-defined]
+    assert {name: context.params[name] for name in read_with} == read_with | {"delimiter": ""}
+
+
 def test_a_run_that_was_stopped_is_resumed_first(summary):
     (step,) = next_steps(replace(summary, artifact=None), [])
     assert shlex.split(step.commands[0])[1:] == ["train", "--resume", str(summary.path)]

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tagspread.aliases import SettingValues
+from tagspread.data.tables.options import AUTO
 from tagspread.errors import TagspreadError
 from tagspread.report.class_rows import ClassRow
 from tagspread.report.summary import RunSummary
@@ -54,6 +56,7 @@ def next_steps(summary: RunSummary, rows: Sequence[ClassRow]) -> list[NextStep]:
     retrain = ["train", data.images, "--labels", data.labels or "LABELS.csv"]
     if data.test_labels is not None:
         retrain += ["--test-labels", data.test_labels]
+    retrain += _table_options(data.table_options)
     compare = ["--out", again, *_settings(summary), "--compare", run]
     has_unlabeled, has_test = (bool(len(summary.record.split.rows(part))) for part in (Part.UNLABELED, Part.TEST))
     steps = []
@@ -104,6 +107,22 @@ def _weak(rows: Sequence[ClassRow]) -> list[ClassRow]:
 
     few = [row for row in rows if row.labeled is not None and row.labeled < ENOUGH and precision(row) < WEAK]
     return sorted(few, key=lambda row: (precision(row), row.labeled))
+
+
+def _table_options(options: SettingValues) -> list[str]:
+    """Return the options with which the label tables of the run were read.
+
+    >>> _table_options({"delimiter": None, "ignore": ["width"], "blank": "unlabeled", "fallback_delimiter": ";"})
+    ['--delimiter', '', '--blank', 'unlabeled', '--ignore', 'width']
+    """
+    given = []
+    for name in ("delimiter", "image_column", "tags_column", "blank"):
+        if options.get(name, AUTO) not in (AUTO, None) or (name == "delimiter" and options.get(name, AUTO) is None):
+            given += ["--" + name.replace("_", "-"), options[name] or ""]
+    ignored = options.get("ignore") or []
+    for name in [ignored] if isinstance(ignored, str) else ignored:
+        given += ["--ignore", name]
+    return [*given, "--allow-outside"] if options.get("allow_outside") else given
 
 
 def _settings(summary: RunSummary, *, network_only: bool = False) -> list[str]:
