@@ -136,7 +136,7 @@ def shoot_report(file: Path, work: Path) -> None:
         page = browser.new_page(viewport={"width": 1080, "height": 600}, device_scale_factor=1.4, color_scheme="light")
         page.goto((work / "run" / "report.html").as_uri())
         page.locator("#tag").select_option("tag-6")
-        page.add_style_tag(content="section:not(#summary, #examples), nav, .box, #summary p { display: none }")
+        page.add_style_tag(content="section:not(#summary, #examples), nav, .box, .next, #summary p { display: none }")
         shot = page.screenshot(clip={"x": 0, "y": 0, "width": 1080, "height": 1130}, full_page=True)
         browser.close()
     _save(shot, file)
